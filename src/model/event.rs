@@ -1,0 +1,381 @@
+//! Events of a run: what is written to the ledger, one commit each.
+//!
+//! The stored form is canonical JSON (RFC 8785, restricted to integers); [`Event::encode`] and
+//! [`Decoded::parse`] are the only way in and out. The format is normative in `git-agent-ledger(7)`.
+
+use super::{Digest, Head, Oid, Role, RunId, RunName};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The format version this program writes.
+pub const FORMAT: u64 = 1;
+/// Largest `event.json` in bytes.
+pub const MAX_EVENT: usize = 64 * 1024;
+/// Events a run may hold before only closing kinds are taken.
+pub const MAX_EVENTS: u64 = 64;
+/// Largest task text in bytes.
+pub const MAX_TASK: usize = 16 * 1024;
+
+/// Who did it: `user.name` and `user.email`, else `<login>@<host>`. Untrusted text when shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// Display name.
+    pub name: String,
+    /// Mail address or `<login>@<host>`.
+    pub email: String,
+}
+
+/// Fingerprint of one file below `att/` in the event's tree. In the event, so that a signature covers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// File name below `att/`.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// SHA-256 of the content.
+    pub sha256: Digest,
+}
+
+/// One entry of a run's chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Format version, [`FORMAT`].
+    pub v: u64,
+    /// The run it belongs to.
+    pub run: RunId,
+    /// Position in the chain, from 0.
+    pub seq: u64,
+    /// SHA-256 of the bytes of the previous `event.json`; `None` for the first.
+    pub prev: Option<Digest>,
+    /// Seconds since the epoch, UTC, as the writer's clock said. Order comes from the chain, not from here.
+    pub time: i64,
+    /// Who wrote it.
+    pub actor: Actor,
+    /// Attached files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub att: Vec<Attachment>,
+    /// The fold of the chain up to and including this event, so that a list reads tips only.
+    pub head: Head,
+    /// What happened.
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// What happened. Kinds that this version does not know decode as [`Decoded::Unknown`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "body", rename_all = "lowercase")]
+pub enum Body {
+    /// The run was cut.
+    Spawn(Spawn),
+    /// An engine was started in the run's tree.
+    Engine(Engine),
+    /// What the run left on disk, as a snapshot.
+    Result(RunResult),
+    /// The run ended without a snapshot; its tree, if there is one, is kept.
+    Abort(Abort),
+    /// The run's folder was reclaimed.
+    Prune(Prune),
+}
+
+impl Body {
+    /// The kind's name in the stored form.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Body::Spawn(_) => "spawn",
+            Body::Engine(_) => "engine",
+            Body::Result(_) => "result",
+            Body::Abort(_) => "abort",
+            Body::Prune(_) => "prune",
+        }
+    }
+
+    /// Whether the kind is still taken when a run has reached [`MAX_EVENTS`].
+    pub fn closes(&self) -> bool {
+        matches!(self, Body::Abort(_) | Body::Prune(_))
+    }
+}
+
+/// The policy a run was cut under.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyInForce {
+    /// `built-in`, or the commit whose `.git-agent/policy.yml` is in force.
+    pub source: String,
+    /// SHA-256 of the policy's bytes.
+    pub sha256: Digest,
+}
+
+/// Body of `spawn`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spawn {
+    /// Repository id.
+    pub repo: String,
+    /// The run's name.
+    pub name: RunName,
+    /// The run's role.
+    pub role: Role,
+    /// Change request or ticket id, when given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cr: Option<String>,
+    /// Full name of the run's branch.
+    pub branch: String,
+    /// The commit the run was cut from. A parent of the event.
+    pub base: Oid,
+    /// The branch that was checked out, full name; `None` when HEAD was detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The base is a commit of the user's uncommitted tree (`--with-changes`): local, not to be pushed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub local_base: bool,
+    /// The policy in force.
+    pub policy: PolicyInForce,
+    /// Paths hidden from the tree by the policy, as far as they existed in the base.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strip: Vec<String>,
+}
+
+/// What held the engine, as found at launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CageReport {
+    /// `full`, `namespaces`, `landlock` or `off`.
+    pub tier: String,
+    /// `open`, `proxy` or `off`.
+    pub network: String,
+    /// Attempts made from inside just before the engine started; each must have been denied.
+    pub canaries: Vec<Canary>,
+}
+
+/// One canary: an attempt that the cage must deny.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Canary {
+    /// What was tried.
+    pub name: String,
+    /// Whether it was denied.
+    pub held: bool,
+}
+
+/// Body of `engine`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Engine {
+    /// Engine name: a preset's, or `command`.
+    pub engine: String,
+    /// The command line, first word the program. Arguments that hold the task are replaced by `{task}`.
+    pub command: Vec<String>,
+    /// What held it.
+    pub cage: CageReport,
+}
+
+/// How an engine ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    /// By itself, with this status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+    /// By us, at the wall clock limit of this many seconds.
+    Timeout(u64),
+    /// By us, because somebody asked (`git agent stop`, a signal to the supervisor).
+    Stopped,
+    /// Nobody saw it end: the supervisor died, or no engine was running (`git agent finish`).
+    Unseen,
+}
+
+/// Body of `result`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The commit the difference is against.
+    pub base: Oid,
+    /// Commit whose tree is what was on disk and whose only parent is the base. A parent of the event.
+    pub snapshot: Oid,
+    /// Its tree.
+    pub tree: Oid,
+    /// Digest of the difference base -> snapshot (`git-agent-ledger(7)`).
+    pub change: Digest,
+    /// Paths that differ.
+    pub files: u64,
+    /// How the engine ended.
+    pub ended: Ended,
+    /// Wall clock of the engine in seconds.
+    pub seconds: u64,
+    /// What the snapshot cannot hold. The cage's word, not ours.
+    pub report: Report,
+}
+
+/// What a tree cannot hold or what deserves a word. Paths are quoted ([`crate::text::quote_path`]), at
+/// most [`Report::LISTED`] each; the counts are exact.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Files that could not be read.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub unreadable: Listed,
+    /// Fifos, sockets and devices.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub special: Listed,
+    /// Folders that hold a git repository of their own; their files are in the snapshot, their history is not.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub nested: Listed,
+    /// Empty folders.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub empty: Listed,
+    /// Symbolic links that are absolute or lead out of the tree.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub links: Listed,
+    /// Stripped paths that the run wrote again with other content: a trust-boundary change.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub stripped: Listed,
+    /// Submodules that are dirty or were moved.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub submodules: Listed,
+    /// Ignored files: how many and how large.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub ignored: Listed,
+    /// What freeze found changed in the store and put back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repaired: Vec<String>,
+    /// The agent's own commits, newest first: `<oid> <subject>`.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub commits: Listed,
+    /// One sentence each, for what fits nowhere else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// How many paths a list holds at most.
+    pub const LISTED: usize = 50;
+}
+
+/// A bounded list with an exact count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// How many there are.
+    pub count: u64,
+    /// Their size in bytes, where that makes sense.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes: u64,
+    /// The first of them.
+    pub first: Vec<String>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl Listed {
+    /// Whether nothing was listed.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds one, kept by name while there is room.
+    pub fn push(&mut self, item: impl Into<String>) {
+        self.count += 1;
+        if self.first.len() < Report::LISTED {
+            let mut item: String = item.into();
+            if item.len() > 400 {
+                let mut cut = 400;
+                while !item.is_char_boundary(cut) {
+                    cut -= 1;
+                }
+                item.truncate(cut);
+                item.push_str("...");
+            }
+            self.first.push(item);
+        }
+    }
+}
+
+/// Body of `abort`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abort {
+    /// One sentence.
+    pub reason: String,
+}
+
+/// Body of `prune`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prune {
+    /// One sentence.
+    pub reason: String,
+}
+
+/// An event as found in a repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decoded {
+    /// One we understand.
+    Known(Box<Event>),
+    /// A newer version or kind: shown, never dropped; nothing may be appended after it.
+    Unknown {
+        /// Its format version.
+        v: u64,
+        /// Its kind, untrusted text.
+        kind: String,
+    },
+}
+
+/// Why bytes are not an event.
+#[derive(Debug, thiserror::Error)]
+pub enum BadEvent {
+    /// Larger than [`MAX_EVENT`].
+    #[error("the event is {0} bytes, more than {MAX_EVENT}")]
+    TooLarge(usize),
+    /// Not JSON.
+    #[error("the event is not JSON")]
+    Json(#[source] serde_json::Error),
+    /// Spaces, key order, duplicate keys, floats, or another spelling of the same value.
+    #[error("the event is not in canonical form")]
+    NotCanonical,
+    /// No integer `v` or no `kind`.
+    #[error("the event has no version or no kind")]
+    NoVersion,
+    /// A known version and kind whose fields do not fit.
+    #[error("the event's fields do not fit its kind")]
+    Fields(#[source] serde_json::Error),
+}
+
+impl Event {
+    /// The canonical bytes.
+    pub fn encode(&self) -> Result<Vec<u8>, BadEvent> {
+        let value = serde_json::to_value(self).map_err(BadEvent::Fields)?;
+        let bytes = canonical(&value)?;
+        if bytes.len() > MAX_EVENT { Err(BadEvent::TooLarge(bytes.len())) } else { Ok(bytes) }
+    }
+}
+
+impl Decoded {
+    /// Reads `event.json`. Refuses what is not byte for byte canonical, whatever its version.
+    pub fn parse(bytes: &[u8]) -> Result<Self, BadEvent> {
+        if bytes.len() > MAX_EVENT {
+            return Err(BadEvent::TooLarge(bytes.len()));
+        }
+        let value: Value = serde_json::from_slice(bytes).map_err(BadEvent::Json)?;
+        // A duplicate key is lost in parsing, so re-encoding differs: the cheapest proof of canonical form.
+        if canonical(&value)? != bytes {
+            return Err(BadEvent::NotCanonical);
+        }
+        let v = value.get("v").and_then(Value::as_u64).ok_or(BadEvent::NoVersion)?;
+        let kind = value.get("kind").and_then(Value::as_str).ok_or(BadEvent::NoVersion)?.to_owned();
+        const KINDS: [&str; 5] = ["spawn", "engine", "result", "abort", "prune"];
+        if v > FORMAT || !KINDS.contains(&kind.as_str()) {
+            return Ok(Decoded::Unknown { v, kind });
+        }
+        serde_json::from_value(value).map(|e| Decoded::Known(Box::new(e))).map_err(BadEvent::Fields)
+    }
+}
+
+/// RFC 8785 for values without floats. `serde_json`'s map is ordered by UTF-8 bytes, RFC 8785 by UTF-16
+/// units; our keys are ASCII, where both agree, and other keys are refused.
+fn canonical(value: &Value) -> Result<Vec<u8>, BadEvent> {
+    fn fits(v: &Value) -> bool {
+        match v {
+            Value::Number(n) => n.is_i64() || n.is_u64(),
+            Value::Array(a) => a.iter().all(fits),
+            Value::Object(o) => o.iter().all(|(k, v)| k.is_ascii() && fits(v)),
+            _ => true,
+        }
+    }
+    if !fits(value) {
+        return Err(BadEvent::NotCanonical);
+    }
+    serde_json::to_vec(value).map_err(BadEvent::Json)
+}

@@ -1,0 +1,166 @@
+//! The fold of a run's events, and the state a person sees.
+
+use super::{Body, Digest, Event, Oid, Role, RunName};
+use serde::{Deserialize, Serialize};
+
+/// What the events alone say about a run. Bounded, repeated in every event, and checked against the fold by
+/// whoever walks the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The run's name.
+    pub name: RunName,
+    /// The run's role.
+    pub role: Role,
+    /// Full name of its branch.
+    pub branch: String,
+    /// The commit it was cut from.
+    pub base: Oid,
+    /// The latest engine's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// The tier the latest engine ran in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// The latest result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Latest>,
+    /// Where the events leave the run.
+    pub phase: Phase,
+}
+
+/// The latest result, as far as a list needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latest {
+    /// `seq` of the result event.
+    pub seq: u64,
+    /// Snapshot commit.
+    pub snapshot: Oid,
+    /// Change digest.
+    pub change: Digest,
+    /// Paths that differ.
+    pub files: u64,
+}
+
+/// Where the events leave a run. With liveness it becomes a [`RunState`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Cut; no engine yet.
+    Ready,
+    /// An engine was started and no result is known.
+    Engaged,
+    /// A snapshot waits for a person.
+    Proposed,
+    /// Ended without a snapshot.
+    Failed,
+    /// Its folder is gone.
+    Pruned,
+}
+
+/// What a person sees: the fold plus liveness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunState {
+    /// Prepared, no engine yet.
+    Ready,
+    /// An engine is at work: somebody holds the run's lock.
+    Running,
+    /// An engine was started, there is no result, and nobody holds the lock.
+    Interrupted,
+    /// A snapshot waits for a person.
+    Proposed,
+    /// Ended without a snapshot; tree kept.
+    Failed,
+    /// Folder reclaimed.
+    Pruned,
+}
+
+impl RunState {
+    /// The word used in every output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunState::Ready => "ready",
+            RunState::Running => "running",
+            RunState::Interrupted => "interrupted",
+            RunState::Proposed => "proposed",
+            RunState::Failed => "failed",
+            RunState::Pruned => "pruned",
+        }
+    }
+}
+
+impl Phase {
+    /// Adds liveness: whether somebody holds the run's lock now.
+    pub fn with_liveness(self, live: bool) -> RunState {
+        match (self, live) {
+            (_, true) => RunState::Running,
+            (Phase::Ready, _) => RunState::Ready,
+            (Phase::Engaged, _) => RunState::Interrupted,
+            (Phase::Proposed, _) => RunState::Proposed,
+            (Phase::Failed, _) => RunState::Failed,
+            (Phase::Pruned, _) => RunState::Pruned,
+        }
+    }
+}
+
+/// Why an event cannot follow a chain.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum BadFold {
+    /// The first event must be `spawn`.
+    #[error("the first event of a run must be 'spawn', not '{0}'")]
+    NotSpawn(&'static str),
+    /// Only the first may be.
+    #[error("a second 'spawn' in one run")]
+    SecondSpawn,
+    /// The stored `head` is not the fold.
+    #[error("event {0} carries a head that is not the fold of its chain")]
+    HeadDiffers(u64),
+}
+
+impl Head {
+    /// The head after `body` follows `before`. Pure and total.
+    pub fn advance(before: Option<&Head>, seq: u64, body: &Body) -> Result<Head, BadFold> {
+        let Some(before) = before else {
+            let Body::Spawn(s) = body else { return Err(BadFold::NotSpawn(body.kind())) };
+            return Ok(Head {
+                name: s.name.clone(),
+                role: s.role.clone(),
+                branch: s.branch.clone(),
+                base: s.base.clone(),
+                engine: None,
+                tier: None,
+                result: None,
+                phase: Phase::Ready,
+            });
+        };
+        let mut head = before.clone();
+        match body {
+            Body::Spawn(_) => return Err(BadFold::SecondSpawn),
+            Body::Engine(e) => {
+                head.engine = Some(e.engine.clone());
+                head.tier = Some(e.cage.tier.clone());
+                head.phase = Phase::Engaged;
+            }
+            Body::Result(r) => {
+                head.result =
+                    Some(Latest { seq, snapshot: r.snapshot.clone(), change: r.change, files: r.files });
+                head.phase = Phase::Proposed;
+            }
+            Body::Abort(_) => head.phase = Phase::Failed,
+            Body::Prune(_) => head.phase = Phase::Pruned,
+        }
+        Ok(head)
+    }
+
+    /// Folds a chain, oldest first, and checks the head that each event carries.
+    pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Option<Head>, BadFold> {
+        let mut head: Option<Head> = None;
+        for event in events {
+            let next = Head::advance(head.as_ref(), event.seq, &event.body)?;
+            if next != event.head {
+                return Err(BadFold::HeadDiffers(event.seq));
+            }
+            head = Some(next);
+        }
+        Ok(head)
+    }
+}

@@ -1,0 +1,18 @@
+//! Types that every floor speaks, and pure folds over them. No I/O.
+
+mod digest;
+mod event;
+mod failure;
+mod head;
+mod name;
+mod oid;
+
+pub use digest::Digest;
+pub use event::*;
+pub use failure::{Failure, Kind};
+pub use head::*;
+pub use name::{BadName, Role, RunName};
+pub use oid::{HashKind, Oid};
+
+mod run_id;
+pub use run_id::RunId;

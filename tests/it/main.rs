@@ -1,0 +1,1 @@
+//! Integration tests: real repositories, real processes. One binary.

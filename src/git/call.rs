@@ -1,0 +1,284 @@
+//! One git process: scrubbed environment, fixed settings, bounded answers.
+
+use super::Error;
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Most bytes of an answer that we hold in memory. 100,000 paths of 100 bytes are 10 MB.
+const ANSWER_LIMIT: usize = 256 << 20;
+/// Most bytes of git's talk that we keep for an error message.
+const TALK_LIMIT: usize = 4096;
+
+/// Settings that hold for every call, whatever any configuration file says.
+const FIXED: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.pager=cat",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "core.filesRefLockTimeout=10000",
+    "core.packedRefsTimeout=10000",
+    "submodule.recurse=false",
+    "protocol.allow=never",
+    "advice.detachedHead=false",
+];
+
+/// `GIT_*` variables that pass: they say how git works on this machine, not on what.
+const KEEP: &[&str] =
+    &["GIT_EXEC_PATH", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_TEMPLATE_DIR"];
+
+/// Where a call works. Everything explicit, so that nothing is discovered in a folder somebody else fills.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// `GIT_DIR`.
+    pub git_dir: Option<PathBuf>,
+    /// `GIT_WORK_TREE`.
+    pub work_tree: Option<PathBuf>,
+    /// `GIT_INDEX_FILE`.
+    pub index: Option<PathBuf>,
+    /// `GIT_OBJECT_DIRECTORY`.
+    pub objects: Option<PathBuf>,
+    /// `GIT_ALTERNATE_OBJECT_DIRECTORIES`, already joined by `:`.
+    pub alternates: Option<OsString>,
+}
+
+/// A git command line being built. Data arguments follow `--` or `--end-of-options`.
+#[derive(Debug)]
+pub struct Call {
+    verb: String,
+    command: Command,
+    input: Option<Vec<u8>>,
+    limit: usize,
+}
+
+/// What git answered with a status below 128.
+#[derive(Debug)]
+pub struct Answer {
+    verb: String,
+    /// Exit status, 0 to 127.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error, bounded; untrusted text, for showing only.
+    pub stderr: String,
+}
+
+impl Call {
+    /// `git <verb>` at a place.
+    pub fn new(verb: &str, place: &Place) -> Self {
+        Self::with_settings(verb, place, &[])
+    }
+
+    /// The same with more `-c` settings.
+    pub fn with_settings(verb: &str, place: &Place, settings: &[&str]) -> Self {
+        let mut command = Command::new("git");
+        for (key, _) in std::env::vars_os() {
+            if key.as_encoded_bytes().starts_with(b"GIT_") && !KEEP.iter().any(|k| OsStr::new(k) == key) {
+                command.env_remove(key);
+            }
+        }
+        command.env("LC_ALL", "C.UTF-8").env("LC_MESSAGES", "C").env("LANGUAGE", "C");
+        command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0");
+        command.env("GIT_NO_REPLACE_OBJECTS", "1").env("GIT_NO_LAZY_FETCH", "1");
+        command.env("GIT_ADVICE", "0");
+        for setting in FIXED.iter().chain(settings) {
+            command.args(["-c", setting]);
+        }
+        for (key, value) in [
+            ("GIT_DIR", &place.git_dir),
+            ("GIT_WORK_TREE", &place.work_tree),
+            ("GIT_INDEX_FILE", &place.index),
+            ("GIT_OBJECT_DIRECTORY", &place.objects),
+        ] {
+            if let Some(value) = value {
+                command.env(key, value);
+            }
+        }
+        if let Some(value) = &place.alternates {
+            command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", value);
+        }
+        command.arg(verb);
+        Self { verb: verb.to_owned(), command, input: None, limit: ANSWER_LIMIT }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets a variable for this call.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Passes a variable of our own environment that the scrubbing took.
+    #[must_use]
+    pub fn inherit(mut self, key: &str) -> Self {
+        if let Some(value) = std::env::var_os(key) {
+            self.command.env(key, value);
+        }
+        self
+    }
+
+    /// Sets the folder git starts in.
+    #[must_use]
+    pub fn current_dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Bytes for standard input.
+    #[must_use]
+    pub fn input(mut self, bytes: Vec<u8>) -> Self {
+        self.input = Some(bytes);
+        self
+    }
+
+    /// Most bytes of answer that are taken.
+    #[must_use]
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// The command as it is, for the cage to confine or for a caller that owns the pipes.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+
+    /// Lets `change` confine or otherwise adapt the process before it starts.
+    pub fn adapt<E>(mut self, change: impl FnOnce(&mut Command) -> Result<(), E>) -> Result<Self, E> {
+        change(&mut self.command)?;
+        Ok(self)
+    }
+
+    /// Starts git without waiting, so that two calls can run side by side.
+    pub fn start(mut self) -> Result<Started, Error> {
+        let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
+        self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = self.command.spawn().map_err(Error::NoGit)?;
+        Ok(Started { verb: self.verb, child, input: self.input, limit: self.limit })
+    }
+
+    /// Runs git; any status of 128 and up, or a signal, is an error.
+    pub fn run(self) -> Result<Answer, Error> {
+        self.start()?.finish()
+    }
+
+    /// Runs git and takes status 0 only; returns standard output.
+    pub fn output(self) -> Result<Vec<u8>, Error> {
+        self.run()?.success()
+    }
+
+    /// Like [`Call::output`], as text without the final line feed.
+    pub fn text(self) -> Result<String, Error> {
+        let verb = self.verb.clone();
+        let bytes = self.output()?;
+        let mut text = String::from_utf8(bytes)
+            .map_err(|_| Error::Unreadable { verb, what: "text that is not UTF-8".into() })?;
+        if text.ends_with('\n') {
+            text.pop();
+        }
+        Ok(text)
+    }
+
+    /// A yes-or-no question: 0 is yes, 1 is no, anything else an error.
+    pub fn ask(self) -> Result<bool, Error> {
+        let answer = self.run()?;
+        match answer.status {
+            0 => Ok(true),
+            1 => Ok(false),
+            _ => answer.success().map(|_| true),
+        }
+    }
+}
+
+/// A git process at work.
+#[derive(Debug)]
+pub struct Started {
+    verb: String,
+    child: Child,
+    input: Option<Vec<u8>>,
+    limit: usize,
+}
+
+impl Started {
+    /// Feeds the input, drains both outputs and waits.
+    pub fn finish(mut self) -> Result<Answer, Error> {
+        let verb = self.verb;
+        let io = |source| Error::Io { verb: verb.clone(), source };
+        let mut out = self.child.stdout.take().expect("stdout was piped");
+        let mut err = self.child.stderr.take().expect("stderr was piped");
+        let (input, mut stdin) = (self.input.take(), self.child.stdin.take());
+        let limit = self.limit;
+        let mut stdout = Vec::new();
+        let mut talk = Vec::new();
+        // One pipe a thread: git may fill any of the three while we wait on another.
+        let drained = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if let (Some(bytes), Some(mut pipe)) = (input, stdin.take()) {
+                    // A git that stops reading says why by its status.
+                    let _ = pipe.write_all(&bytes);
+                }
+            });
+            scope.spawn(|| {
+                let _ = (&mut err).take(TALK_LIMIT as u64).read_to_end(&mut talk);
+                let _ = std::io::copy(&mut err, &mut std::io::sink());
+            });
+            (&mut out).take(limit as u64 + 1).read_to_end(&mut stdout)
+        });
+        drop(out);
+        let status = self.child.wait().map_err(io)?;
+        drained.map_err(io)?;
+        if stdout.len() > limit {
+            return Err(Error::TooMuch { verb, limit });
+        }
+        let stderr = String::from_utf8_lossy(&talk).into_owned();
+        match status.code() {
+            Some(status) if status < 128 => Ok(Answer { verb, status, stdout, stderr }),
+            status => Err(Error::Failed { verb, status, stderr }),
+        }
+    }
+}
+
+impl Answer {
+    /// Standard output if the status is 0, else an error.
+    pub fn success(self) -> Result<Vec<u8>, Error> {
+        if self.status == 0 {
+            Ok(self.stdout)
+        } else {
+            Err(Error::Failed { verb: self.verb, status: Some(self.status), stderr: self.stderr })
+        }
+    }
+}
+
+/// An answer whose status may be anything, for the one verb that prints before it fails.
+pub(super) struct Whatever {
+    pub status: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Started {
+    pub(super) fn finish_whatever(self) -> Result<Whatever, Error> {
+        let mut child = self.child;
+        drop(child.stdin.take());
+        let output = child.wait_with_output().map_err(|source| Error::Io { verb: self.verb, source })?;
+        let stderr =
+            String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(TALK_LIMIT)]).into_owned();
+        Ok(Whatever { status: output.status.code(), stdout: output.stdout, stderr })
+    }
+}

@@ -1,6 +1,164 @@
-//! The command table: one file a command.
+//! The command table: one file a command, each a [`Command`] that parses, plans, executes and reports.
+
+mod exec;
+mod finish;
+pub mod help;
+mod list;
+mod log;
+mod path;
+mod shell;
+mod show;
+mod spawn;
+mod stop;
+
+use crate::git::Repo;
+use crate::model::{Failure, Kind};
+use crate::ui::Out;
+use clap::ArgMatches;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What every command gets: where it was called, and where it may speak.
+#[derive(Debug)]
+pub struct Session {
+    /// The caller's folder.
+    pub cwd: PathBuf,
+    /// The two streams.
+    pub out: Out,
+}
+
+impl Session {
+    /// The repository the caller stands in. Inside a run's tree that is the repository the run belongs to.
+    pub fn repo(&mut self) -> Result<Repo, Failure> {
+        let repo = crate::ops::home_of(Repo::discover(&self.cwd)?)?;
+        let config = repo.config()?;
+        let wanted = |key| match config.get(key) {
+            Some("always") => Some(true),
+            Some("never" | "false" | "no" | "off") => Some(false),
+            _ => None,
+        };
+        self.out.set_color(wanted("color.agent").or_else(|| wanted("color.ui")));
+        Ok(repo)
+    }
+}
+
+/// How a command that did not fail ends.
+pub type Outcome = Result<ExitCode, Failure>;
+
+/// One row of the table.
+struct Command {
+    name: &'static str,
+    /// One line for `git agent help`.
+    about: &'static str,
+    make: fn(clap::Command) -> clap::Command,
+    run: fn(&mut Session, &ArgMatches) -> Outcome,
+}
+
+const COMMANDS: &[Command] = &[
+    spawn::COMMAND,
+    list::COMMAND,
+    show::COMMAND,
+    log::COMMAND,
+    path::COMMAND,
+    exec::COMMAND,
+    shell::COMMAND,
+    finish::COMMAND,
+    stop::COMMAND,
+];
 
 /// Entry point of every binary. `fixed` is the command of the one-purpose binaries.
-pub fn main(_fixed: Option<&str>) -> std::process::ExitCode {
-    std::process::ExitCode::from(129)
+pub fn main(fixed: Option<&str>) -> ExitCode {
+    let mut args = std::env::args_os();
+    args.next();
+    let mut args: Vec<OsString> = args.collect();
+    let out = Out::default();
+    let name = match fixed {
+        Some(name) => name.to_owned(),
+        None if args.is_empty() => {
+            out.talk(&help::overview());
+            return ExitCode::from(Kind::Usage.exit_status());
+        }
+        None => args.remove(0).to_string_lossy().into_owned(),
+    };
+    let cwd = match std::env::current_dir() {
+        Ok(cwd) => cwd,
+        Err(e) => return fail(&out, &Failure::fatal("the current folder cannot be read").because(e)),
+    };
+    dispatch(&mut Session { cwd, out }, &name, args)
+}
+
+fn dispatch(session: &mut Session, name: &str, args: Vec<OsString>) -> ExitCode {
+    let outcome = match name {
+        "-h" | "--help" | "help" => help::run(session, name, &args),
+        "-v" | "--version" | "version" => {
+            session.out.answer(concat!("git-agent version ", env!("CARGO_PKG_VERSION"))).map(|()| ExitCode::SUCCESS)
+        }
+        name => match COMMANDS.iter().find(|c| c.name == name) {
+            Some(command) => run(session, command, args),
+            None => Err(unknown(name)),
+        },
+    };
+    outcome.unwrap_or_else(|failure| fail(&session.out, &failure))
+}
+
+fn run(session: &mut Session, command: &Command, args: Vec<OsString>) -> Outcome {
+    let ours: Vec<_> = args.iter().take_while(|a| *a != "--").collect();
+    if ours.iter().any(|a| *a == "--help") {
+        return help::page(session, command);
+    }
+    let words = std::iter::once(OsString::from(command.name)).chain(args);
+    match parser(command).try_get_matches_from(words) {
+        Ok(matches) => (command.run)(session, &matches),
+        Err(e) if e.kind() == clap::error::ErrorKind::DisplayHelp => {
+            session.out.answer(e.to_string().trim_end()).map(|()| ExitCode::SUCCESS)
+        }
+        Err(e) => Err(usage(&e)),
+    }
+}
+
+/// The clap parser of one command. Also what help, man check and completion are made from.
+fn parser(command: &Command) -> clap::Command {
+    let base = clap::Command::new(command.name)
+        .bin_name(format!("git agent {}", command.name))
+        .about(command.about)
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .arg(
+            clap::Arg::new("help")
+                .short('h')
+                .action(clap::ArgAction::HelpShort)
+                .help("Show this short help; --help shows the manual page"),
+        );
+    (command.make)(base)
+}
+
+/// clap's error in git's voice: the sentence, then the usage as a hint.
+fn usage(e: &clap::Error) -> Failure {
+    let text = e.to_string();
+    let mut parts = text.trim_end().splitn(2, "\n\nUsage: ");
+    let message = parts.next().unwrap_or_default().trim_start_matches("error: ").trim().replace('\n', " ");
+    let usage = parts.next().and_then(|p| p.lines().next()).unwrap_or_default();
+    let failure = Failure::usage(message);
+    if usage.is_empty() { failure } else { failure.hint(format!("usage: {usage}")) }
+}
+
+fn unknown(name: &str) -> Failure {
+    let near = crate::text::nearest(name, COMMANDS.iter().map(|c| c.name));
+    let shown = crate::text::Untrusted::new(name);
+    let failure = Failure::usage(format!("'{shown}' is not a git agent command"));
+    match near.first() {
+        Some(near) => failure.hint(format!("did you mean '{near}'?")),
+        None => failure.hint("see 'git agent help'"),
+    }
+}
+
+fn fail(out: &Out, failure: &Failure) -> ExitCode {
+    out.failure(failure);
+    ExitCode::from(failure.kind.exit_status())
+}
+
+/// The table as the tests see it: names and parsers.
+pub fn table() -> impl Iterator<Item = (&'static str, clap::Command)> {
+    COMMANDS.iter().map(|c| (c.name, parser(c)))
 }

@@ -49,6 +49,8 @@ pub struct Place {
 pub struct Call {
     verb: String,
     command: Command,
+    /// Applied last, so that a cage that clears the environment keeps what the call says.
+    env: Vec<(OsString, OsString)>,
     input: Option<Vec<u8>>,
     limit: usize,
 }
@@ -79,10 +81,17 @@ impl Call {
                 command.env_remove(key);
             }
         }
-        command.env("LC_ALL", "C.UTF-8").env("LC_MESSAGES", "C").env("LANGUAGE", "C");
-        command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0");
-        command.env("GIT_NO_REPLACE_OBJECTS", "1").env("GIT_NO_LAZY_FETCH", "1");
-        command.env("GIT_ADVICE", "0");
+        let mut env: Vec<(OsString, OsString)> = [
+            ("LC_ALL", "C.UTF-8"),
+            ("LANGUAGE", "C"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_OPTIONAL_LOCKS", "0"),
+            ("GIT_NO_REPLACE_OBJECTS", "1"),
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("GIT_ADVICE", "0"),
+        ]
+        .map(|(k, v)| (k.into(), v.into()))
+        .into();
         for setting in FIXED.iter().chain(settings) {
             command.args(["-c", setting]);
         }
@@ -93,14 +102,14 @@ impl Call {
             ("GIT_OBJECT_DIRECTORY", &place.objects),
         ] {
             if let Some(value) = value {
-                command.env(key, value);
+                env.push((key.into(), value.into()));
             }
         }
         if let Some(value) = &place.alternates {
-            command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", value);
+            env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), value.clone()));
         }
         command.arg(verb);
-        Self { verb: verb.to_owned(), command, input: None, limit: ANSWER_LIMIT }
+        Self { verb: verb.to_owned(), command, env, input: None, limit: ANSWER_LIMIT }
     }
 
     /// Adds one argument.
@@ -120,17 +129,17 @@ impl Call {
     /// Sets a variable for this call.
     #[must_use]
     pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
-        self.command.env(key, value);
+        self.env.push((key.into(), value.as_ref().into()));
         self
     }
 
     /// Passes a variable of our own environment that the scrubbing took.
     #[must_use]
-    pub fn inherit(mut self, key: &str) -> Self {
-        if let Some(value) = std::env::var_os(key) {
-            self.command.env(key, value);
+    pub fn inherit(self, key: &str) -> Self {
+        match std::env::var_os(key) {
+            Some(value) => self.env(key, value),
+            None => self,
         }
-        self
     }
 
     /// Sets the folder git starts in.
@@ -155,7 +164,8 @@ impl Call {
     }
 
     /// The command as it is, for the cage to confine or for a caller that owns the pipes.
-    pub fn into_command(self) -> Command {
+    pub fn into_command(mut self) -> Command {
+        self.command.envs(self.env);
         self.command
     }
 
@@ -169,6 +179,7 @@ impl Call {
     pub fn start(mut self) -> Result<Started, Error> {
         let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
         self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command.envs(self.env);
         let child = self.command.spawn().map_err(Error::NoGit)?;
         Ok(Started { verb: self.verb, child, input: self.input, limit: self.limit })
     }

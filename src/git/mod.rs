@@ -9,12 +9,14 @@ mod config;
 mod objects;
 mod refs;
 mod repo;
+mod transfer;
 
 pub use call::{Answer, Call, Place};
 pub use config::{Config, Scope};
 pub use objects::{CommitData, ObjectKind, Objects, TreeEntry, commit_bytes, parse_tree, tree_bytes};
 pub use refs::{RefError, RefTip, Transaction};
 pub use repo::{RefFormat, Repo, Version};
+pub use transfer::{Bounds, Quarantine, TransferError};
 
 use crate::model::Failure;
 use crate::text::Untrusted;

@@ -1,1 +1,9 @@
-//! placeholder
+//! Everything a person or a script reads. stdout is the answer, stderr is talk; nothing below this floor
+//! prints.
+
+pub mod json;
+mod out;
+pub mod report;
+pub mod time;
+
+pub use out::Out;

@@ -1,0 +1,27 @@
+//! `git agent exec`: a command of the person's in a run's tree, in the same cage.
+
+use super::{Command, Outcome, Session};
+use crate::model::Failure;
+use crate::ops::{self, Open};
+use clap::{ArgMatches, Args as _, FromArgMatches};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub(super) const COMMAND: Command =
+    Command { name: "exec", about: "Run a command in a run's tree, in its cage", make: Args::augment_args, run };
+
+#[derive(clap::Args)]
+struct Args {
+    /// Run: name, branch, or prefix of its id
+    run: String,
+    /// The command line
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
+    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let repo = session.repo()?;
+    let run = Open::named(&repo, &args.run)?;
+    Ok(ExitCode::from(ops::supervise::exec(&run, &args.command)?))
+}

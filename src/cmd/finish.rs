@@ -1,0 +1,36 @@
+//! `git agent finish`: take the snapshot of a run now.
+
+use super::{Command, Outcome, Session};
+use crate::model::{Ended, Failure};
+use crate::ops::{self, Open};
+use crate::ui::{json, report};
+use clap::{ArgMatches, Args as _, FromArgMatches};
+use std::process::ExitCode;
+
+pub(super) const COMMAND: Command =
+    Command { name: "finish", about: "Take the snapshot of a run now", make: Args::augment_args, run };
+
+#[derive(clap::Args)]
+struct Args {
+    /// Run: name, branch, or prefix of its id
+    run: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
+    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let repo = session.repo()?;
+    let mut run = Open::named(&repo, &args.run)?;
+    let limits = ops::spawn::limits(&run)?;
+    let finished = ops::finish(&mut run, &limits, Ended::Unseen, 0, ops::now())?;
+    for note in &finished.notes {
+        session.out.warning(note);
+    }
+    session.out.talk(&report::finished(&run, &finished));
+    if args.json {
+        session.out.json(&json::finished(&run, &finished))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

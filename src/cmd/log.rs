@@ -1,0 +1,34 @@
+//! `git agent log`: the events of one run, oldest first.
+
+use super::{Command, Outcome, Session};
+use crate::ledger::Ledger;
+use crate::model::Failure;
+use crate::ops;
+use crate::ui::{json, report};
+use clap::{ArgMatches, Args as _, FromArgMatches};
+use std::process::ExitCode;
+
+pub(super) const COMMAND: Command =
+    Command { name: "log", about: "Show the events of a run", make: Args::augment_args, run };
+
+#[derive(clap::Args)]
+struct Args {
+    /// Run: name, branch, or prefix of its id
+    run: String,
+    /// Print JSON: one object with all events
+    #[arg(long)]
+    json: bool,
+}
+
+fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
+    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let repo = session.repo()?;
+    let ledger = Ledger::new(&repo);
+    let shown = ops::show::read(&ledger, &args.run)?;
+    if args.json {
+        session.out.json(&json::log(&shown))?;
+    } else {
+        session.out.answer(&report::log(&session.out, &shown))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,128 @@
+//! `git agent spawn`: cut a run and start its engine in the cage.
+
+use super::{Command, Outcome, Session};
+use crate::model::Failure;
+use crate::ops::{self, spawn::Request};
+use crate::ui::{json, report, time};
+use clap::{ArgMatches, Args as _, FromArgMatches};
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub(super) const COMMAND: Command =
+    Command { name: "spawn", about: "Cut a run and start its engine in the cage", make: Args::augment_args, run };
+
+#[derive(clap::Args)]
+struct Args {
+    /// Role of the run, as the policy names it
+    #[arg(long, value_name = "ROLE")]
+    role: String,
+    /// Change request or ticket; names the run <role>-<cr>
+    #[arg(long, value_name = "ID")]
+    cr: Option<String>,
+    /// Name of the run; an existing run of this name is used again
+    #[arg(long, value_name = "NAME", conflicts_with = "cr")]
+    run: Option<String>,
+    /// Engine: claude-code, codex, gemini-cli, qwen-code, opencode, demo, or one of the policy
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Commit to cut from, instead of HEAD
+    #[arg(long, value_name = "REV")]
+    base: Option<String>,
+    /// The task; given more than once, the texts are paragraphs
+    #[arg(short = 'm', long = "message", value_name = "TEXT", conflicts_with = "task")]
+    message: Vec<String>,
+    /// File that holds the task; - is standard input
+    #[arg(long, value_name = "FILE")]
+    task: Option<PathBuf>,
+    /// Cut from the work tree as it is, uncommitted and untracked files included
+    #[arg(long)]
+    with_changes: bool,
+    /// Return at once; the engine goes on in the background
+    #[arg(long)]
+    detach: bool,
+    /// Print one line of JSON at the end; the engine's output goes to stderr
+    #[arg(long)]
+    json: bool,
+    /// End the engine after this time (90s, 45m, 2h, 1d)
+    #[arg(long, value_name = "DURATION", value_parser = time::parse_duration)]
+    timeout: Option<Duration>,
+    /// The engine's command line
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
+    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let task = task(session, &args)?;
+    let request = Request {
+        role: args.role,
+        cr: args.cr,
+        run: args.run,
+        engine: args.engine,
+        base: args.base,
+        task,
+        with_changes: args.with_changes,
+        timeout: args.timeout,
+        command: args.command,
+    };
+    let repo = session.repo()?;
+    for name in ops::reclaim(&repo)? {
+        session.out.talk(&format!("reclaimed half-made run {name}"));
+    }
+    let plan = ops::spawn::plan(&repo, &request, ops::fate()?)?;
+    let mut ready = ops::spawn::execute(&repo, plan)?;
+    for note in &ready.notes {
+        session.out.warning(note);
+    }
+    session.out.talk(&report::cut(&ready));
+    let Some(engine) = ready.engine.take() else {
+        if args.json {
+            session.out.json(&json::spawned(&ready, None))?;
+        } else {
+            session.out.answer(&ready.run.layout.tree().to_string_lossy())?;
+            session.out.hint(&format!("git agent exec {} -- COMMAND", ready.run.folder.name));
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let prepared = ops::supervise::prepare(&mut ready.run, &engine, request.task.as_deref(), ops::now())?;
+    session.out.talk(&report::launch(&engine, &prepared));
+    if args.detach {
+        if args.json {
+            session.out.json(&json::spawned(&ready, None))?;
+        } else {
+            session.out.answer(ready.run.folder.name.as_str())?;
+        }
+        if ops::supervise::detach(&ready.run)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let ended = ops::supervise::run(&mut ready.run, prepared, args.json)?;
+    for note in &ended.finished.notes {
+        session.out.warning(note);
+    }
+    session.out.talk(&report::finished(&ready.run, &ended.finished));
+    if args.json && !args.detach {
+        session.out.json(&json::spawned(&ready, Some(&ended.finished)))?;
+    }
+    Ok(ExitCode::from(ended.status))
+}
+
+fn task(session: &Session, args: &Args) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(path) = &args.task else {
+        let text = args.message.join("\n\n");
+        return Ok((!args.message.is_empty()).then(|| text.into_bytes()));
+    };
+    let named = |e: std::io::Error| Failure::fatal(format!("task file '{}' cannot be read", path.display())).because(e);
+    let limit = crate::model::MAX_TASK as u64 + 1;
+    let mut text = Vec::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin().take(limit).read_to_end(&mut text).map_err(named)?;
+    } else {
+        let file = std::fs::File::open(session.cwd.join(path)).map_err(named)?;
+        file.take(limit).read_to_end(&mut text).map_err(named)?;
+    }
+    Ok(Some(text))
+}

@@ -1,0 +1,238 @@
+//! Cut: the effects of a spawn, in order. Folder claimed by name, branch and spawn event in one transaction,
+//! store, tree, task, pristine index, and last the record that makes the run whole.
+
+use super::confine;
+use super::making::Making;
+use super::spawn::Cut;
+use super::store::{self, Recipe};
+use super::{Layout, Open, base};
+use crate::git::{Call, Place, RefError, Repo, Transaction};
+use crate::ledger::{Draft, Folder, Ledger, TASK};
+use crate::model::{Body, Failure, Oid, Spawn};
+use crate::os::lock::Lock;
+use crate::os::process::{self, Identity};
+use crate::os::files;
+use std::path::Path;
+
+/// Cuts the run. Returns it locked, with what a person should know.
+pub fn execute<'r>(
+    repo: &'r Repo,
+    plan: &Cut,
+    making: &mut Making,
+) -> Result<(Open<'r>, Vec<String>), Failure> {
+    let identity = identity(plan)?;
+    let mut folder = Folder {
+        v: Folder::FORMAT,
+        run: plan.run.clone(),
+        repo: plan.home.id.clone(),
+        name: plan.name.clone(),
+        created: plan.now,
+        uid: identity.map(|i| i.uid),
+        tree: None,
+        base: plan.base.clone(),
+        branch: plan.branch.clone(),
+        task_path: plan.own_files.0.clone(),
+        identity_path: plan.own_files.1.clone(),
+        strip: plan.strip.clone(),
+    };
+    let lock = claim(plan, making, &folder)?;
+    let ledger = Ledger::new(repo);
+    let tip = publish(repo, &ledger, plan)?;
+    // What the copy lacks is counted while the copy is made.
+    let status = repo
+        .work_tree()
+        .filter(|_| !plan.local_base)
+        .map(|top| {
+            repo.call("status")
+                .args(["--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=dirty"])
+                .current_dir(top)
+                .start()
+        })
+        .transpose()?;
+    let layout = plan.layout.clone();
+    let fixed = Recipe {
+        repo,
+        layout: &layout,
+        branch: plan.branch.trim_start_matches("refs/heads/"),
+        actor: &plan.actor,
+        own_files: &[&plan.own_files.0, &plan.own_files.1],
+    }
+    .fixed()?;
+    let broken = |e: std::io::Error| Failure::fatal("the run's store could not be made").because(e);
+    let branch = plan.branch.trim_start_matches("refs/heads/");
+    store::create(layout.dir(), &fixed, &store::packed_refs(plan.refs.clone()), branch, identity).map_err(broken)?;
+    let mut run = Open { repo, ledger, tip, folder: folder.clone(), layout, lock, actor: plan.actor.clone() };
+    annotated_tags(&run, plan)?;
+    fill(&run, plan)?;
+    own_files(&run, plan).map_err(|e| Failure::fatal("TASK.md could not be written").because(e))?;
+    files::copy_keep_mtime(&run.layout.git_dir().join("index"), &run.layout.pristine_index()).map_err(broken)?;
+    let made = files::lstat(&run.layout.tree()).map_err(broken)?.expect("made just above");
+    folder.tree = Some((made.id.dev, made.id.ino));
+    folder.write(run.layout.dir())?;
+    run.folder = folder;
+    let mut notes = Vec::new();
+    if let Some(status) = status
+        && let Ok(bytes) = status.finish().and_then(crate::git::Answer::success)
+    {
+        lacking(base::lacking(&bytes), &mut notes);
+    }
+    Ok((run, notes))
+}
+
+/// As root the engine gets a user of its own, from the start: what it will own is made for it.
+fn identity(plan: &Cut) -> Result<Option<Identity>, Failure> {
+    if !process::is_root() {
+        return Ok(None);
+    }
+    process::pick_run_uid(plan.run.millis() ^ u64::from(std::process::id())).map(Some).map_err(|e| {
+        Failure::new(crate::model::Kind::Cage, "no user could be found for the engine to run as").because(e)
+    })
+}
+
+/// Claims the run's folder: begun under a name of its own, with its record and its lock, then renamed.
+fn claim(plan: &Cut, making: &Making, folder: &Folder) -> Result<Lock, Failure> {
+    let staging = making.staging();
+    let fail =
+        |e: std::io::Error| Failure::fatal(format!("'{}' cannot be made", plan.layout.dir().display())).because(e);
+    files::create_dir(&staging, 0o700).map_err(fail)?;
+    files::create_dir(&staging.join("host"), 0o700).map_err(fail)?;
+    folder.write(&staging)?;
+    let policy = staging.join("host/policy.yml");
+    files::write_new(&policy, &plan.policy_text, 0o600).map_err(fail)?;
+    let lock = Lock::acquire(&Layout::new(&staging).lock())
+        .map_err(fail)?
+        .ok_or_else(|| Failure::fatal("somebody holds the lock of a run that did not exist"))?;
+    files::rename_noreplace(&staging, plan.layout.dir()).map_err(|e| {
+        if e.kind() == std::io::ErrorKind::AlreadyExists {
+            Failure::fatal(format!("'{}' was taken a moment ago", plan.layout.dir().display()))
+                .hint("run the same command again")
+        } else {
+            fail(e)
+        }
+    })?;
+    Ok(lock)
+}
+
+/// Branch and spawn event, both or neither: two spawns cannot take one name.
+fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger::Tip, Failure> {
+    // Tags are there because the base reaches them; what it may not reach needs a pin.
+    let tag = |name: &str| name.starts_with("refs/tags/");
+    let evidence = plan.refs.iter().filter(|(t, _)| !tag(&t.name)).map(|(t, _)| t.oid.clone()).collect();
+    let draft = Draft {
+        body: Body::Spawn(Spawn {
+            repo: plan.home.id.clone(),
+            name: plan.name.clone(),
+            role: plan.role.clone(),
+            cr: plan.cr.clone(),
+            branch: plan.branch.clone(),
+            base: plan.base.clone(),
+            target: plan.target.clone(),
+            local_base: plan.local_base,
+            policy: plan.policy.clone(),
+            strip: plan.strip.clone(),
+        }),
+        att: plan.task.iter().map(|t| (TASK.to_owned(), t.clone())).collect(),
+        evidence,
+        time: plan.now,
+        actor: plan.actor.clone(),
+    };
+    let prepared = ledger.prepare_first(&plan.run, &draft)?;
+    let transaction = prepared.join(Transaction::new().create(&plan.branch, &plan.base));
+    match transaction.commit(repo, "agent: spawn") {
+        Ok(()) => Ok(prepared.into_tip()),
+        Err(RefError::Moved { name, .. }) => Err(Failure::fatal(format!("{name} was created a moment ago"))
+            .hint("run the same command again, or take another name with --run")),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Annotated tags are objects that no commit parent can protect: the store gets its own copy of them.
+fn annotated_tags(run: &Open<'_>, plan: &Cut) -> Result<(), Failure> {
+    let tags: Vec<u8> =
+        plan.refs.iter().filter(|(_, p)| p.is_some()).flat_map(|(t, _)| format!("{}\n", t.oid).into_bytes()).collect();
+    if tags.is_empty() {
+        return Ok(());
+    }
+    let pack = run.repo.call("pack-objects").args(["--stdout", "-q"]).input(tags).output()?;
+    let place = Place {
+        git_dir: Some(run.layout.store()),
+        objects: Some(run.layout.store().join("objects")),
+        ..Place::default()
+    };
+    let call = confine::plumbing(run, Call::new("unpack-objects", &place).arg("-q"), &[], &["store/objects"])?;
+    call.input(pack).output()?;
+    Ok(())
+}
+
+/// Checks the base out. In the cage and as the run's user: what a filter or a strange name could do, it does
+/// there. Stripped paths are in the index, with skip-worktree, and not on disk.
+fn fill(run: &Open<'_>, plan: &Cut) -> Result<(), Failure> {
+    let place = Place {
+        git_dir: Some(run.layout.git_dir()),
+        work_tree: Some(run.layout.tree()),
+        ..Place::default()
+    };
+    let git = |verb: &str| -> Result<Call, Failure> {
+        // Workers pay above a few hundred files, where git's own threshold puts them.
+        let call = Call::with_settings(verb, &place, &["checkout.workers=0"]);
+        confine::plumbing(run, call.current_dir(&run.layout.tree()), &[], &["tree", "store", "tmp"])
+    };
+    let read_tree = git("read-tree")?;
+    if plan.strip.is_empty() {
+        read_tree.args(["--reset", "-u", plan.base.as_str()]).output()?;
+        return Ok(());
+    }
+    read_tree.arg(plan.base.as_str()).output()?;
+    let paths = plan.strip.iter().flat_map(|p| format!("{p}\0").into_bytes()).collect();
+    git("update-index")?.args(["--skip-worktree", "-z", "--stdin"]).input(paths).output()?;
+    git("checkout-index")?.args(["-a", "-u", "-q"]).output()?;
+    Ok(())
+}
+
+fn own_files(run: &Open<'_>, plan: &Cut) -> std::io::Result<()> {
+    let identity = serde_json::json!({
+        "v": 1,
+        "run": plan.run.as_str(),
+        "name": plan.name.as_str(),
+        "role": plan.role.as_str(),
+        "cr": plan.cr,
+        "base": plan.base.as_str(),
+        "engine": plan.engine.as_ref().map(|e| e.name.as_str()),
+    });
+    let tree = files::Dir::open(&run.layout.tree())?;
+    let task = task_text(plan);
+    for (path, bytes) in
+        [(&plan.own_files.0, task.as_slice()), (&plan.own_files.1, format!("{identity:#}\n").as_bytes())]
+    {
+        if let Some(folder) = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty()) {
+            let folder = folder.as_os_str().as_encoded_bytes();
+            if tree.lstat_at(folder)?.is_none() {
+                tree.create_dir_at(folder, 0o755)?;
+                files::give(&run.layout.tree().join(Path::new(path).parent().unwrap_or(Path::new(""))), run.identity())?;
+            }
+        }
+        tree.write_new_at(path.as_bytes(), bytes, 0o644)?;
+        files::give(&run.layout.tree().join(path), run.identity())?;
+    }
+    Ok(())
+}
+
+fn task_text(plan: &Cut) -> Vec<u8> {
+    match &plan.task {
+        Some(task) if task.ends_with(b"\n") => task.clone(),
+        Some(task) => [task.as_slice(), b"\n"].concat(),
+        None => b"No task was given.\n".to_vec(),
+    }
+}
+
+fn lacking((modified, untracked): (usize, usize), notes: &mut Vec<String>) {
+    let count = |n: usize, what: &str| format!("{n} {what}");
+    let what = match (modified, untracked) {
+        (0, 0) => return,
+        (m, 0) => count(m, "modified"),
+        (0, u) => count(u, "untracked"),
+        (m, u) => format!("{m} modified, {u} untracked"),
+    };
+    notes.push(format!("{what} files of your tree are not in this run; --with-changes would include them"));
+}
+

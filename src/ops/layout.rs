@@ -1,0 +1,91 @@
+//! Where the parts of a run lie on disk. Pure paths; nothing here touches them.
+
+use std::path::{Path, PathBuf};
+
+/// One run's folder, `<root>/<name>/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    dir: PathBuf,
+}
+
+impl Layout {
+    /// The layout of a run folder.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// The run folder itself.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The working tree.
+    pub fn tree(&self) -> PathBuf {
+        self.dir.join("tree")
+    }
+
+    /// The private git directory.
+    pub fn store(&self) -> PathBuf {
+        self.dir.join("store")
+    }
+
+    /// The git dir of the working tree inside the store.
+    pub fn git_dir(&self) -> PathBuf {
+        self.dir.join("store/worktrees/tree")
+    }
+
+    /// The engine's own state.
+    pub fn engine(&self) -> PathBuf {
+        self.dir.join("engine")
+    }
+
+    /// `TMPDIR` of the run.
+    pub fn tmp(&self) -> PathBuf {
+        self.dir.join("tmp")
+    }
+
+    /// Caches of the run.
+    pub fn cache(&self) -> PathBuf {
+        self.dir.join("cache")
+    }
+
+    /// Work trees of the engine's own subagents.
+    pub fn sub(&self) -> PathBuf {
+        self.dir.join("sub")
+    }
+
+    /// What the cage never shows.
+    pub fn host(&self) -> PathBuf {
+        self.dir.join("host")
+    }
+
+    /// Held by whoever works in the run: the supervisor and the cage's init.
+    pub fn lock(&self) -> PathBuf {
+        self.dir.join("host/lock")
+    }
+
+    /// Copy of the index right after checkout, with its mtime.
+    pub fn pristine_index(&self) -> PathBuf {
+        self.dir.join("host/index")
+    }
+
+    /// What the store's fixed files must say; freeze compares and puts back.
+    pub fn fixed(&self) -> PathBuf {
+        self.dir.join("host/fixed")
+    }
+
+    /// What freeze moved out of the tree and did not dare to delete.
+    pub fn displaced(&self) -> PathBuf {
+        self.dir.join("host/displaced")
+    }
+
+    /// Output of a detached engine.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("host/engine.log")
+    }
+
+    /// Scratch of one snapshot: the only folder its cage may write.
+    pub fn scratch(&self) -> PathBuf {
+        self.dir.join("snap")
+    }
+}

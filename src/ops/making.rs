@@ -1,0 +1,170 @@
+//! The intent of a spawn: what is about to exist, written and locked before anything does. It is the proof
+//! by which a later command may undo a half-made run, and the only one it takes.
+
+use super::spawn::Cut;
+use crate::git::{RefError, Repo, Transaction};
+use crate::ledger::{Folder, Home, Ledger};
+use crate::model::{Failure, Oid, RunId, RunName};
+use crate::os::lock::Lock;
+use crate::os::{files, remove};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Below the root of a repository's runs; no run can be called so.
+const MAKING: &str = ".making";
+/// What was renamed away and is being deleted.
+pub const TRASH: &str = ".trash";
+
+/// What the intent says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Intent {
+    v: u64,
+    run: RunId,
+    repo: String,
+    name: RunName,
+    branch: String,
+    base: Oid,
+}
+
+/// An announced run.
+#[derive(Debug)]
+pub struct Making {
+    intent: Intent,
+    root: PathBuf,
+    path: PathBuf,
+    /// Held until the run is complete or withdrawn; a crash releases it.
+    _lock: Lock,
+}
+
+impl Making {
+    /// Writes the intent, locked, before the first effect.
+    pub fn announce(plan: &Cut) -> Result<Self, Failure> {
+        let fail = |e: std::io::Error| {
+            Failure::fatal(format!("nothing can be made in '{}'", plan.home.root.display())).because(e)
+        };
+        let folder = plan.home.root.join(MAKING);
+        files::create_dirs(&folder, 0o700).map_err(fail)?;
+        let path = folder.join(plan.run.as_str());
+        // Locked under a name that nobody looks at, then renamed: the lock stays with the file.
+        let hidden = folder.join(format!(".{}", plan.run));
+        let lock = Lock::acquire(&hidden)
+            .map_err(fail)?
+            .ok_or_else(|| Failure::fatal("another spawn has the same run id; try again"))?;
+        let intent = Intent {
+            v: 1,
+            run: plan.run.clone(),
+            repo: plan.home.id.clone(),
+            name: plan.name.clone(),
+            branch: plan.branch.clone(),
+            base: plan.base.clone(),
+        };
+        let text = serde_json::to_vec(&intent).map_err(|e| Failure::fatal(e.to_string()))?;
+        files::write_atomic(&folder.join(format!("{}.json", plan.run)), &text, 0o600).map_err(fail)?;
+        files::rename_noreplace(&hidden, &path).map_err(fail)?;
+        Ok(Self { intent, root: plan.home.root.clone(), path, _lock: lock })
+    }
+
+    /// The temporary folder in which a run folder is begun.
+    pub fn staging(&self) -> PathBuf {
+        staging(&self.root, &self.intent.run)
+    }
+
+    /// The run is complete: the intent goes.
+    pub fn done(self) -> Result<(), Failure> {
+        forget(&self.path)
+    }
+
+    /// Undoes everything that was announced.
+    pub fn withdraw(self, repo: &Repo) -> Result<(), Failure> {
+        undo(repo, &self.root, &self.intent)?;
+        forget(&self.path)
+    }
+}
+
+fn staging(root: &Path, run: &RunId) -> PathBuf {
+    root.join(format!(".new-{run}"))
+}
+
+/// The text first: an intent without text announces nothing.
+fn forget(path: &Path) -> Result<(), Failure> {
+    let fail = |e: std::io::Error| Failure::fatal(format!("'{}' cannot be removed", path.display())).because(e);
+    files::remove_file(&path.with_extension("json")).map_err(fail)?;
+    files::remove_file(path).map_err(fail)?;
+    Ok(())
+}
+
+/// Undoes what half-made runs left. Returns their names.
+pub fn reclaim(repo: &Repo, home: &Home) -> Result<Vec<RunName>, Failure> {
+    let folder = home.root.join(MAKING);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Failure::fatal(format!("'{}' cannot be read", folder.display())).because(e)),
+    };
+    let mut names = Vec::new();
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Some(Ok(run)) = entry.file_name().to_str().map(str::parse::<RunId>) else { continue };
+        // Taking the lock is the proof that the one who announced it is gone, and keeps a second reclaimer away.
+        let Ok(Some(_lock)) = Lock::acquire(&path) else { continue };
+        let text = files::read_bounded(&path.with_extension("json"), 64 << 10).ok().flatten();
+        let intent = text.and_then(|t| serde_json::from_slice::<Intent>(&t).ok());
+        if let Some(intent) = intent.filter(|i| i.run == run && i.repo == home.id) {
+            undo(repo, &home.root, &intent)?;
+            names.push(intent.name);
+        }
+        forget(&path)?;
+    }
+    Ok(names)
+}
+
+/// Refs first, by compare-and-swap against exactly what spawn wrote, then folders, by rename. A run that
+/// got any further event, or whose branch moved, is not half-made.
+fn undo(repo: &Repo, root: &Path, intent: &Intent) -> Result<(), Failure> {
+    let ledger = Ledger::new(repo);
+    if let Some(tip) = ledger.tip(&intent.run)? {
+        let seq = tip.understood()?.seq;
+        if seq != 0 {
+            return Ok(());
+        }
+        let mut transaction = Transaction::new().delete(&Ledger::ref_name(&intent.run), &tip.commit);
+        if repo.ref_tip(&intent.branch)?.as_ref() == Some(&intent.base) {
+            transaction = transaction.delete(&intent.branch, &intent.base);
+        }
+        match transaction.commit(repo, "agent: withdraw") {
+            Ok(()) | Err(RefError::Moved { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    for dir in [staging(root, &intent.run), root.join(intent.name.as_str())] {
+        let ours = Folder::read(&dir).ok().flatten().is_some_and(|f| f.run == intent.run);
+        // The staging folder's name holds the run id: it is ours even before its record is written.
+        if ours || dir == staging(root, &intent.run) {
+            trash(root, &dir, &intent.run)?;
+        }
+    }
+    Ok(())
+}
+
+/// Renames a run folder into the trash and deletes it there.
+pub fn trash(root: &Path, dir: &Path, run: &RunId) -> Result<(), Failure> {
+    let fail = |e: std::io::Error| Failure::fatal(format!("'{}' cannot be removed", dir.display())).because(e);
+    if files::lstat(dir).map_err(fail)?.is_none() {
+        return Ok(());
+    }
+    let trash = root.join(TRASH);
+    files::create_dirs(&trash, 0o700).map_err(fail)?;
+    let mut name = OsString::from(run.as_str());
+    for n in 0.. {
+        match files::rename_noreplace(dir, &trash.join(&name)) {
+            Ok(()) => break,
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => name = format!("{run}.{n}").into(),
+            Err(e) => return Err(fail(e)),
+        }
+    }
+    let parent = files::open_dir_nofollow(&trash).map_err(fail)?;
+    remove::tree(parent.as_fd(), &name).map_err(fail)
+}
+

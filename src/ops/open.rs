@@ -1,0 +1,87 @@
+//! A run that exists on this machine, with its lock held: the only handle through which its tree is touched.
+
+use super::Layout;
+use crate::git::Repo;
+use crate::ledger::{self, Folder, Home, Ledger, Tip};
+use crate::model::{Actor, Failure};
+use crate::os::lock::Lock;
+use crate::os::process::Identity;
+use crate::text::Untrusted;
+
+/// A run of ours, locked.
+#[derive(Debug)]
+pub struct Open<'r> {
+    /// The main repository.
+    pub repo: &'r Repo,
+    /// Its ledger.
+    pub ledger: Ledger<'r>,
+    /// Its newest event when it was opened or last appended to.
+    pub tip: Tip,
+    /// The host's record.
+    pub folder: Folder,
+    /// Where it lies.
+    pub layout: Layout,
+    /// Held until the handle goes.
+    pub lock: Lock,
+    /// Who acts.
+    pub actor: Actor,
+}
+
+impl<'r> Open<'r> {
+    /// Opens a run by name, branch or id prefix.
+    pub fn named(repo: &'r Repo, word: &str) -> Result<Self, Failure> {
+        let ledger = Ledger::new(repo);
+        let tip = ledger.resolve(word)?;
+        let home = ledger.home()?;
+        Self::of(repo, &home, tip)
+    }
+
+    /// Opens the run of a ledger entry.
+    pub fn of(repo: &'r Repo, home: &Home, tip: Tip) -> Result<Self, Failure> {
+        let ledger = Ledger::new(repo);
+        let (layout, folder) = find(home, &tip)?;
+        let lock = Lock::acquire(&layout.lock())
+            .map_err(|e| Failure::fatal(format!("the lock of run '{}' cannot be taken", folder.name)).because(e))?;
+        let Some(lock) = lock else { return Err(at_work(&folder)) };
+        // Somebody may have appended between reading the tip and taking the lock.
+        let tip = ledger
+            .tip(&tip.run)?
+            .ok_or_else(|| Failure::fatal(format!("there is no run '{}' any more", folder.name)))?;
+        tip.understood()?;
+        let actor = ledger::actor(repo.config()?);
+        Ok(Self { repo, ledger, tip, folder, layout, lock, actor })
+    }
+
+    /// The user the run's processes are, where it is not the person's own.
+    pub fn identity(&self) -> Option<Identity> {
+        self.folder.uid.map(|uid| Identity { uid, gid: uid })
+    }
+
+    /// Who owns a fixed file or folder of the run.
+    pub fn owner_of(&self, path: &str) -> Option<Identity> {
+        let of_run = ["tree", "store/objects", "store/refs", "store/logs", "store/worktrees", "store/packed"];
+        of_run.iter().any(|p| path.starts_with(p)).then(|| self.identity()).flatten()
+    }
+
+    /// Whether a path of the tree is one of the two files we put there.
+    pub fn is_own(&self, path: &[u8]) -> bool {
+        path == self.folder.task_path.as_bytes() || path == self.folder.identity_path.as_bytes()
+    }
+}
+
+/// The folder of a run on this machine.
+pub fn find(home: &Home, tip: &Tip) -> Result<(Layout, Folder), Failure> {
+    let head = &tip.understood()?.head;
+    let layout = Layout::new(home.root.join(head.name.as_str()));
+    match Folder::read(layout.dir())? {
+        Some(folder) if folder.run == tip.run => Ok((layout, folder)),
+        _ => Err(Failure::fatal(format!("run '{}' has no folder on this machine", head.name))
+            .hint(format!("what the ledger knows: git agent show {}", head.name))),
+    }
+}
+
+/// The refusal while somebody works in a run.
+pub fn at_work(folder: &Folder) -> Failure {
+    Failure::fatal(format!("run '{}' is at work", Untrusted::new(folder.name.as_str())))
+        .hint(format!("wait for it, or end it: git agent stop {}", folder.name))
+}

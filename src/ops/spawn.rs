@@ -1,0 +1,408 @@
+//! Spawn: cut a run from a commit and leave it ready for an engine. `plan` reads and decides; `execute` acts.
+//!
+//! Crash safety: an intent in `<root>/.making/` is written and locked before the first effect and removed
+//! after the last. Whoever finds one whose lock nobody holds undoes what it announces (`reclaim`).
+
+use super::engine::{self, EnginePlan};
+use super::{Layout, Open, base, cut, making::Making, open};
+use crate::git::{RefTip, Repo};
+use crate::ledger::{self, Home, Ledger, Tip};
+use crate::model::{
+    Actor, Failure, Head, Kind, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName,
+};
+use crate::policy::{Limits, Policy, RoleKind};
+use crate::text::Untrusted;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// What the caller asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The role's name.
+    pub role: String,
+    /// Change request or ticket.
+    pub cr: Option<String>,
+    /// The run's own name; an existing run of that name is used again.
+    pub run: Option<String>,
+    /// Engine name.
+    pub engine: Option<String>,
+    /// Revision to cut from; HEAD when absent.
+    pub base: Option<String>,
+    /// Task text.
+    pub task: Option<Vec<u8>>,
+    /// Cut from the tree as it is.
+    pub with_changes: bool,
+    /// Wall clock limit.
+    pub timeout: Option<Duration>,
+    /// Command after `--`.
+    pub command: Vec<OsString>,
+}
+
+/// What will happen.
+#[derive(Debug)]
+pub enum Plan {
+    /// A new run.
+    Cut(Box<Cut>),
+    /// The run of that name exists: same tree, same branch, same entry.
+    Again(Box<Again>),
+}
+
+/// A run to be cut. Everything decided, nothing done.
+#[derive(Debug)]
+pub struct Cut {
+    /// Its id.
+    pub run: RunId,
+    /// Its name.
+    pub name: RunName,
+    /// Its role.
+    pub role: Role,
+    /// Change request.
+    pub cr: Option<String>,
+    /// Full name of its branch.
+    pub branch: String,
+    /// The commit, pinned.
+    pub base: Oid,
+    /// Whether the base is a commit of the user's uncommitted tree.
+    pub local_base: bool,
+    /// The branch that is checked out.
+    pub target: Option<String>,
+    /// The policy in force.
+    pub policy: PolicyInForce,
+    /// Its bytes, kept beside the run.
+    pub policy_text: Vec<u8>,
+    /// Stripped paths that exist in the base.
+    pub strip: Vec<String>,
+    /// Refs the store starts with; annotated tags with their commit.
+    pub refs: Vec<(RefTip, Option<Oid>)>,
+    /// Task text.
+    pub task: Option<Vec<u8>>,
+    /// Where the task and the identity go, relative to the tree.
+    pub own_files: (String, String),
+    /// The engine, if any.
+    pub engine: Option<EnginePlan>,
+    /// Where runs of this repository lie.
+    pub home: Home,
+    /// Where this one will lie.
+    pub layout: Layout,
+    /// Who acts.
+    pub actor: Actor,
+    /// Seconds since the epoch.
+    pub now: i64,
+    /// What a person should know: one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// An existing run to be used again.
+#[derive(Debug)]
+pub struct Again {
+    /// Its newest event.
+    pub tip: Tip,
+    /// Where runs of this repository lie.
+    pub home: Home,
+    /// The next engine, if any.
+    pub engine: Option<EnginePlan>,
+    /// What a person should know: one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Time and chance, from outside so that logic below is repeatable.
+#[derive(Debug, Clone, Copy)]
+pub struct Fate {
+    /// Milliseconds since the epoch.
+    pub millis: u64,
+    /// Random bits; the low 80 are used.
+    pub chance: u128,
+}
+
+/// Reads and decides. Touches nothing but the repository's id and, with `--with-changes`, the object store.
+pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure> {
+    repo.require_version()?;
+    if let Some(run) = std::env::var_os("GIT_AGENT_RUN") {
+        return Err(Failure::fatal(format!(
+            "this is already inside run {}; a run does not spawn runs",
+            Untrusted::new(run.as_encoded_bytes())
+        )));
+    }
+    let role: Role = request.role.parse().map_err(|e: crate::model::BadName| Failure::usage(e.to_string()))?;
+    let head = repo.commit_of("HEAD")?.ok_or_else(|| {
+        Failure::fatal("the branch that is checked out has no commits yet")
+            .hint("make a first commit: git commit --allow-empty -m 'first'")
+    })?;
+    let (policy, in_force, text, mut notes) = in_force(repo, &head)?;
+    let rule = policy.role(&role).map_err(Failure::from)?;
+    check_honoured(&policy, &role, rule.kind)?;
+    let engine =
+        engine::choose(&policy, &rule, request.engine.as_deref(), &request.command, request.timeout)?;
+    if let (Some(engine), task) = (&engine, request.task.as_deref()) {
+        engine.command(task, "TASK.md")?;
+    }
+
+    let ledger = Ledger::new(repo);
+    let home = ledger.home()?;
+    notes.extend(home.notes.iter().cloned());
+    let run = RunId::new(fate.millis, fate.chance);
+    let name = name(request, &role, &run)?;
+    let now = (fate.millis / 1000).cast_signed();
+    if let Some(tip) = existing(&ledger, &home, &name)? {
+        if request.base.is_some() || request.with_changes {
+            return Err(Failure::fatal(format!("run '{name}' exists already; its base does not change"))
+                .hint("leave out --base and --with-changes, or take another name with --run"));
+        }
+        return Ok(Plan::Again(Box::new(Again { tip, home, engine, notes })));
+    }
+
+    let branch = format!("refs/heads/{}", policy.branch(&name));
+    free_branch(repo, &branch)?;
+    let layout = Layout::new(home.root.join(name.as_str()));
+    free_folder(&layout)?;
+    let actor = ledger::actor(repo.config()?);
+    let base = base::resolve(repo, request.base.as_deref(), request.with_changes, &head, &actor, now)?;
+    let tree = repo.objects()?.commit(&base)?.tree;
+    let strip = base::stripped(repo, &policy, &base)?;
+    Ok(Plan::Cut(Box::new(Cut {
+        own_files: own_files(repo, &tree, &run)?,
+        refs: base::refs(repo, &base, &branch)?,
+        target: repo.head_branch()?,
+        local_base: request.with_changes && base != head,
+        cr: request.cr.clone(),
+        task: task(request)?,
+        policy: in_force,
+        policy_text: text,
+        run,
+        name,
+        role,
+        branch,
+        base,
+        strip,
+        engine,
+        home,
+        layout,
+        actor,
+        now,
+        notes,
+    })))
+}
+
+/// The policy in force: that of the commit that is checked out, else the built-in one. Never the work
+/// tree's copy, never the base's.
+fn in_force(repo: &Repo, head: &Oid) -> Result<(Policy, PolicyInForce, Vec<u8>, Vec<String>), Failure> {
+    const PATH: &str = ".git-agent/policy.yml";
+    let objects = repo.objects()?;
+    let entry = objects.entry_at(&objects.commit(head)?.tree, PATH)?;
+    let mut notes = Vec::new();
+    let (policy, source, text) = match entry {
+        None => (Policy::built_in().clone(), "built-in".to_owned(), crate::policy::BUILT_IN.to_vec()),
+        Some(entry) if matches!(entry.mode, 0o100_644 | 0o100_755) => {
+            let text = objects.expect(&entry.oid, crate::git::ObjectKind::Blob, 1 << 20)?;
+            let policy = Policy::parse(&text, PATH)?;
+            let looser = policy.loosenings(Policy::built_in());
+            if !looser.is_empty() {
+                let mut failure = Failure::new(
+                    Kind::Consent,
+                    format!("{PATH} allows more than the built-in policy, and nobody has agreed to it here"),
+                );
+                failure.hints = looser.iter().map(ToString::to_string).collect();
+                return Err(failure.hint("this version cannot take consent yet: remove these lines"));
+            }
+            (policy, head.to_string(), text)
+        }
+        Some(_) => return Err(Failure::fatal(format!("{PATH} is not a regular file in {}", head.short()))),
+    };
+    if let Some(top) = repo.work_tree() {
+        let there = crate::os::files::read_bounded(&top.join(PATH), 1 << 20).ok().flatten();
+        let differs = match (&there, source.as_str()) {
+            (None, "built-in") => false,
+            (None, _) => true,
+            (Some(bytes), _) => *bytes != text,
+        };
+        if differs {
+            notes.push(format!(
+                "the policy in force is {}, not the one in your work tree",
+                if source == "built-in" { "the built-in one".into() } else { format!("that of {}", head.short()) }
+            ));
+        }
+    }
+    let in_force = PolicyInForce { source, sha256: policy.sha256() };
+    Ok((policy, in_force, text, notes))
+}
+
+/// Refuses by name what the policy asks for and this version cannot do, so that nothing is silently ignored.
+fn check_honoured(policy: &Policy, role: &Role, kind: RoleKind) -> Result<(), Failure> {
+    if kind == RoleKind::Reader {
+        return Err(Failure::fatal(format!("role '{role}' is a reader, and this version runs writers only"))
+            .hint("choose a writer's role with --role"));
+    }
+    let lacking = policy.unsupported(role);
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::fatal(format!("the policy uses what this version does not enforce yet: {}", lacking.join(", "))))
+}
+
+fn name(request: &Request, role: &Role, run: &RunId) -> Result<RunName, Failure> {
+    let text = match (&request.run, &request.cr) {
+        (Some(name), _) => name.clone(),
+        (None, Some(cr)) => format!("{role}-{cr}"),
+        (None, None) => format!("{role}-{}", run.tail()),
+    };
+    text.parse().map_err(|e: crate::model::BadName| Failure::usage(e.to_string()))
+}
+
+fn task(request: &Request) -> Result<Option<Vec<u8>>, Failure> {
+    match &request.task {
+        Some(t) if t.len() > MAX_TASK => Err(Failure::fatal(format!(
+            "the task is {} bytes, more than the limit of {MAX_TASK}",
+            t.len()
+        ))
+        .hint("put the long part into a file of the repository and name it in the task")),
+        task => Ok(task.clone()),
+    }
+}
+
+/// The run of this name that can be used again. A name that differs only in case is refused: on many file
+/// systems it is the same folder and the same branch.
+fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<Tip>, Failure> {
+    let mut found = None;
+    for tip in ledger.tips()?.tips {
+        let Some(head) = tip.head() else { continue };
+        let gone = |head: &Head| {
+            head.phase == Phase::Pruned
+                || head.phase == Phase::Failed && !home.root.join(head.name.as_str()).exists()
+        };
+        if head.name == *name && !gone(head) {
+            found = Some(tip);
+        } else if head.name.collides(name) && !gone(head) {
+            return Err(Failure::fatal(format!("run '{}' exists already; '{name}' would be its folder", head.name))
+                .hint(format!("use it with --run {}, or take another name", head.name)));
+        }
+    }
+    Ok(found)
+}
+
+/// Refuses a branch name that is taken, or that another branch's name makes impossible.
+fn free_branch(repo: &Repo, branch: &str) -> Result<(), Failure> {
+    let fold = branch.to_lowercase();
+    for tip in repo.refs(&["refs/heads/"])? {
+        let other = tip.name.to_lowercase();
+        let clash = other == fold
+            || fold.strip_prefix(&other).is_some_and(|rest| rest.starts_with('/'))
+            || other.strip_prefix(&fold).is_some_and(|rest| rest.starts_with('/'));
+        if clash {
+            let short = |name: &str| Untrusted::new(name.trim_start_matches("refs/heads/")).to_string();
+            let (branch, other) = (short(branch), short(&tip.name));
+            let why = if branch == other { "exists already" } else { "cannot stand beside" };
+            let what = if branch == other { String::new() } else { format!(" branch '{other}'") };
+            return Err(Failure::fatal(format!("branch '{branch}' {why}{what}"))
+                .hint("take another name with --run, or rename that branch with 'git branch -m'"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a folder that something occupies.
+fn free_folder(layout: &Layout) -> Result<(), Failure> {
+    let dir = layout.dir();
+    let looked = std::fs::symlink_metadata(dir);
+    match looked {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Failure::fatal(format!("'{}' cannot be looked at", dir.display())).because(e)),
+        Ok(m) => {
+            let what = if m.file_type().is_symlink() {
+                "a symbolic link"
+            } else if m.is_dir() {
+                "a folder that belongs to no run"
+            } else {
+                "a file"
+            };
+            Err(Failure::fatal(format!("'{}' is in the way: {what}", dir.display()))
+                .hint("move it away, or take another name with --run"))
+        }
+    }
+}
+
+/// Where `TASK.md` and `.agent-identity` go: the top level, or below `.agent/` where the project has files
+/// of these names.
+fn own_files(repo: &Repo, tree: &Oid, run: &RunId) -> Result<(String, String), Failure> {
+    let objects = repo.objects()?;
+    let place = |name: &str| -> Result<String, Failure> {
+        for candidate in [name.to_owned(), format!(".agent/{name}")] {
+            let first = candidate.split('/').next().unwrap_or_default();
+            let blocked = objects.entry_at(tree, &candidate)?.is_some()
+                || first != candidate && objects.entry_at(tree, first)?.is_some_and(|e| e.mode != 0o040_000);
+            if !blocked {
+                return Ok(candidate);
+            }
+        }
+        Ok(format!(".agent-{run}/{name}"))
+    };
+    Ok((place("TASK.md")?, place(".agent-identity")?))
+}
+
+/// What a plan became.
+#[derive(Debug)]
+pub struct Ready<'r> {
+    /// The run, locked.
+    pub run: Open<'r>,
+    /// The engine to start, if any.
+    pub engine: Option<EnginePlan>,
+    /// Whether the run existed before.
+    pub again: bool,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+/// Carries the plan out, up to the point where an engine could start.
+pub fn execute<'r>(repo: &'r Repo, plan: Plan) -> Result<Ready<'r>, Failure> {
+    match plan {
+        Plan::Again(again) => {
+            let Again { tip, home, engine, notes } = *again;
+            let run = Open::of(repo, &home, tip)?;
+            if run.folder.tree.is_none() {
+                return Err(Failure::fatal(format!("run '{}' is still being made", run.folder.name)));
+            }
+            super::freeze(&run)?;
+            Ok(Ready { run, engine, again: true, notes })
+        }
+        Plan::Cut(plan) => {
+            let mut making = Making::announce(&plan)?;
+            match cut::execute(repo, &plan, &mut making) {
+                Ok((run, notes)) => {
+                    making.done()?;
+                    let Cut { engine, notes: mut all, .. } = *plan;
+                    all.extend(notes);
+                    Ok(Ready { run, engine, again: false, notes: all })
+                }
+                Err(failure) => Err(match making.withdraw(repo) {
+                    Ok(()) => failure,
+                    Err(e) => failure.hint(format!("the next command will try again to clear up: {e}")),
+                }),
+            }
+        }
+    }
+}
+
+/// The limits of a run, from the policy that was in force when it was cut.
+pub fn limits(run: &Open<'_>) -> Result<Limits, Failure> {
+    let head = &run.tip.understood()?.head;
+    Ok(policy_of(run)?.limits(&head.role).map_err(Failure::from)?)
+}
+
+/// The policy that was in force when a run was cut.
+pub fn policy_of(run: &Open<'_>) -> Result<Policy, Failure> {
+    let path = run.layout.host().join("policy.yml");
+    let text = crate::os::files::read_bounded(&path, 1 << 20)
+        .map_err(|e| Failure::fatal(format!("'{}' cannot be read", path.display())).because(e))?
+        .ok_or_else(|| Failure::fatal(format!("'{}' is gone", path.display())))?;
+    if text == crate::policy::BUILT_IN {
+        return Ok(Policy::built_in().clone());
+    }
+    Ok(Policy::parse(&text, "policy.yml")?)
+}
+
+/// Whether a run is here and what its folder is, without taking its lock.
+pub fn locate(repo: &Repo, word: &str) -> Result<(Tip, Layout), Failure> {
+    let ledger = Ledger::new(repo);
+    let tip = ledger.resolve(word)?;
+    let (layout, _) = open::find(&ledger.home()?, &tip)?;
+    Ok((tip, layout))
+}

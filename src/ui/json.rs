@@ -1,0 +1,158 @@
+//! The machine-readable form of every answer, versioned by a top-level `v`. Built from the same values as
+//! the text form; the schema is in `git-agent(1)`, section JSON.
+
+use super::time::rfc3339;
+use crate::ledger::{Listing, RunLine};
+use crate::model::{Ended, Event, RunState};
+use crate::ops::Open;
+use crate::ops::finish::Finished;
+use crate::ops::show::Shown;
+use crate::ops::spawn::Ready;
+use serde_json::{Map, Value, json};
+
+/// Answer of `list --json`.
+pub fn listing(listing: &Listing, all: bool) -> Value {
+    let runs: Vec<Value> = listing.runs.iter().filter(|r| all || r.state != RunState::Pruned).map(line).collect();
+    let unknown: Vec<Value> =
+        listing.unknown.iter().map(|t| json!({ "run": t.run.as_str(), "state": "unknown" })).collect();
+    let broken: Vec<Value> =
+        listing.broken.iter().map(|b| json!({ "ref": b.name, "why": b.why.to_string() })).collect();
+    let orphans: Vec<Value> =
+        listing.orphans.iter().map(|o| json!({ "path": o.path.to_string_lossy(), "live": o.live })).collect();
+    json!({ "v": 1, "runs": runs, "unknown": unknown, "broken": broken, "orphans": orphans })
+}
+
+fn line(run: &RunLine) -> Value {
+    json!({
+        "run": run.id.as_str(),
+        "name": run.name.as_str(),
+        "role": run.role.as_str(),
+        "state": run.state.as_str(),
+        "live": run.live,
+        "engine": run.engine,
+        "tier": run.tier,
+        "base": run.base.as_str(),
+        "branch": run.branch,
+        "files": run.files,
+        "change": run.change.map(|c| c.to_string()),
+        "time": rfc3339(run.time),
+        "path": run.path.as_ref().map(|p| p.to_string_lossy()),
+    })
+}
+
+/// Answer of `show --json`.
+pub fn shown(shown: &Shown) -> Value {
+    let events: Vec<Value> = shown.chain.known().map(|(_, e)| event(e)).collect();
+    let mut value = json!({
+        "v": 1,
+        "run": shown.tip.run.as_str(),
+        "name": shown.head.name.as_str(),
+        "role": shown.head.role.as_str(),
+        "state": shown.state.as_str(),
+        "branch": shown.head.branch,
+        "base": shown.head.base.as_str(),
+        "engine": shown.head.engine,
+        "tier": shown.head.tier,
+        "path": shown.layout.as_ref().map(|l| l.tree().to_string_lossy().into_owned()),
+        "task": shown.task.as_ref().map(|t| String::from_utf8_lossy(t).into_owned()),
+        "events": events,
+    });
+    if let Some((v, kind)) = shown.chain.unknown() {
+        value["unknown"] = json!({ "v": v, "kind": kind });
+    }
+    if let Some(latest) = &shown.head.result {
+        value["result"] = json!({
+            "snapshot": latest.snapshot.as_str(),
+            "change": latest.change.to_string(),
+            "files": latest.files,
+        });
+    }
+    value
+}
+
+/// Answer of `log --json`.
+pub fn log(shown: &Shown) -> Value {
+    let events: Vec<Value> = shown
+        .chain
+        .events
+        .iter()
+        .map(|(oid, decoded)| match decoded {
+            crate::model::Decoded::Known(e) => {
+                let mut value = event(e);
+                value["commit"] = json!(oid.as_str());
+                value
+            }
+            crate::model::Decoded::Unknown { v, kind } => {
+                json!({ "commit": oid.as_str(), "unknown": true, "version": v, "kind": kind })
+            }
+        })
+        .collect();
+    json!({ "v": 1, "run": shown.tip.run.as_str(), "name": shown.head.name.as_str(), "events": events })
+}
+
+/// An event without the repeated head.
+fn event(event: &Event) -> Value {
+    let mut value = serde_json::to_value(event).unwrap_or_default();
+    if let Some(map) = value.as_object_mut() {
+        map.remove("head");
+        map.remove("v");
+        map.insert("time".into(), json!(rfc3339(event.time)));
+    }
+    value
+}
+
+/// Answer of `spawn --json`.
+pub fn spawned(ready: &Ready<'_>, finished: Option<&Finished>) -> Value {
+    let run = &ready.run;
+    let mut value = json!({
+        "v": 1,
+        "run": run.folder.run.as_str(),
+        "name": run.folder.name.as_str(),
+        "branch": run.folder.branch,
+        "base": run.folder.base.as_str(),
+        "path": run.layout.tree().to_string_lossy(),
+        "again": ready.again,
+        "notes": ready.notes,
+    });
+    if let (Some(finished), Some(map)) = (finished, value.as_object_mut()) {
+        map.extend(result(finished));
+    }
+    value
+}
+
+/// Answer of `finish --json`.
+pub fn finished(run: &Open<'_>, finished: &Finished) -> Value {
+    let mut value = json!({ "v": 1, "run": run.folder.run.as_str(), "name": run.folder.name.as_str() });
+    if let Some(map) = value.as_object_mut() {
+        map.extend(result(finished));
+    }
+    value
+}
+
+fn result(finished: &Finished) -> Map<String, Value> {
+    let r = &finished.result;
+    let value = json!({
+        "state": "proposed",
+        "snapshot": r.snapshot.as_str(),
+        "change": r.change.to_string(),
+        "files": r.files,
+        "unchanged": finished.unchanged,
+        "ended": ended(r.ended),
+        "seconds": r.seconds,
+        "report": r.report,
+    });
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn ended(ended: Ended) -> Value {
+    match ended {
+        Ended::Exit(status) => json!({ "exit": status }),
+        Ended::Signal(signal) => json!({ "signal": signal }),
+        Ended::Timeout(seconds) => json!({ "timeout": seconds }),
+        Ended::Stopped => json!("stopped"),
+        Ended::Unseen => json!("unseen"),
+    }
+}

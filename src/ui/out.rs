@@ -1,0 +1,107 @@
+//! The two streams.
+
+use crate::model::{Failure, Kind};
+use owo_colors::OwoColorize;
+use std::io::{IsTerminal, Write};
+
+/// Where answers and talk go, and whether they may be coloured.
+#[derive(Debug)]
+pub struct Out {
+    color_answer: bool,
+    color_talk: bool,
+}
+
+impl Default for Out {
+    fn default() -> Self {
+        // https://no-color.org: any value that is not empty counts.
+        let allowed = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+            && std::env::var_os("TERM").is_some_and(|t| t != "dumb");
+        Self {
+            color_answer: allowed && std::io::stdout().is_terminal(),
+            color_talk: allowed && std::io::stderr().is_terminal(),
+        }
+    }
+}
+
+impl Out {
+    /// Applies `--color`, `color.agent`, `color.ui` in this order; `None` leaves the terminal to decide.
+    pub fn set_color(&mut self, wanted: Option<bool>) {
+        if let Some(on) = wanted {
+            self.color_answer = on;
+            self.color_talk = on;
+        }
+    }
+
+    /// Writes the answer and a line feed to stdout. A reader that went away is no error (`| head`).
+    pub fn answer(&self, text: &str) -> Result<(), Failure> {
+        self.raw(format!("{text}\n").as_bytes())
+    }
+
+    /// Writes bytes to stdout as they are.
+    pub fn raw(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        match out.write_all(bytes).and_then(|()| out.flush()) {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(Failure::fatal("writing the answer failed").because(e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes one line of JSON to stdout.
+    pub fn json(&self, value: &serde_json::Value) -> Result<(), Failure> {
+        self.answer(&value.to_string())
+    }
+
+    /// Writes a line to stderr.
+    pub fn talk(&self, text: &str) {
+        // Nobody is left to tell when stderr fails.
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
+
+    /// Writes a hint to stderr.
+    pub fn hint(&self, text: &str) {
+        let label = if self.color_talk { "hint:".yellow().to_string() } else { "hint:".into() };
+        self.talk(&format!("{label} {text}"));
+    }
+
+    /// Writes a warning to stderr.
+    pub fn warning(&self, text: &str) {
+        let label = if self.color_talk { "warning:".yellow().bold().to_string() } else { "warning:".into() };
+        self.talk(&format!("{label} {text}"));
+    }
+
+    /// Shows a failure in git's voice.
+    pub fn failure(&self, failure: &Failure) {
+        let word = match failure.kind {
+            Kind::No | Kind::Conflict | Kind::Consent => "error:",
+            Kind::Cage | Kind::Fatal => "fatal:",
+            Kind::Usage => "usage:",
+        };
+        let label = if self.color_talk { word.red().bold().to_string() } else { word.into() };
+        self.talk(&format!("{label} {}", crate::text::Untrusted::new(&failure.to_string()).multiline()));
+        for hint in &failure.hints {
+            self.hint(&crate::text::Untrusted::new(hint).multiline());
+        }
+    }
+
+    /// Emphasis on the answer stream.
+    pub fn strong(&self, text: &str) -> String {
+        if self.color_answer { text.bold().to_string() } else { text.to_owned() }
+    }
+
+    /// A run state, coloured by what it asks of the person.
+    pub fn state(&self, state: crate::model::RunState, width: usize) -> String {
+        use crate::model::RunState as S;
+        let word = format!("{:width$}", state.as_str());
+        if !self.color_answer {
+            return word;
+        }
+        match state {
+            S::Running => word.cyan().to_string(),
+            S::Proposed => word.green().to_string(),
+            S::Interrupted | S::Failed => word.red().to_string(),
+            S::Ready | S::Pruned => word.dimmed().to_string(),
+        }
+    }
+}

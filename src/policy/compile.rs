@@ -5,10 +5,8 @@ use super::error::{File, Place, PolicyError};
 use super::glob::{Globs, Pattern, check, relative};
 use super::parse;
 use super::schema::{Entries, List, RawApproval, RawEngine, RawLimits, RawRole, RawSetup, Words};
-use super::units::Count;
-use super::{
-    Approval, Command, EngineRule, Later, Limits, Located, Network, Policy, Retention, RoleRule, Setup,
-};
+use super::units::Scalar;
+use super::{Approval, Command, EngineRule, Later, Located, Network, Policy, Retention, RoleRule, Setup};
 use crate::model::{Digest, Role};
 use serde_saphyr::{Location, Spanned};
 use std::collections::BTreeMap;
@@ -46,11 +44,11 @@ pub(super) fn policy(bytes: &[u8], name: &str) -> Result<Policy> {
     if let Some(raw) = root.retention {
         if let Some(v) = raw.snapshots {
             note("retention.snapshots", v.referenced);
-            retention.snapshots = v.value.0;
+            retention.snapshots = file.read(&v, Scalar::span)?;
         }
         if let Some(v) = raw.keep_tree {
             note("retention.keep_tree", v.referenced);
-            retention.keep_tree = v.value.0;
+            retention.keep_tree = file.read(&v, Scalar::flag)?;
         }
     }
     let mut task = super::TaskText::default();
@@ -101,7 +99,7 @@ pub(super) fn policy(bytes: &[u8], name: &str) -> Result<Policy> {
         protect: protect(&file, root.protect)?,
         risk: root.risk.map_or(Ok(vec![]), |l| words(&file, l, check))?,
         retention,
-        pool: root.pool.map_or(Ok(0), |n| ranged(&file, &n, 0, 16))? as u8,
+        pool: root.pool.map_or(Ok(0), |n| ranged(&file, &n, 0, 16))?,
     };
     Ok(Policy {
         sha256: Digest::of(bytes),
@@ -119,14 +117,23 @@ pub(super) fn policy(bytes: &[u8], name: &str) -> Result<Policy> {
     })
 }
 
-fn version(file: &File<'_>, version: Option<&Spanned<Count>>) -> Result<()> {
-    match version {
-        Some(v) if v.value.0 == 1 => Ok(()),
-        Some(v) => {
-            let message = format!("this git-agent reads version 1 of the policy, not {}", v.value.0);
-            Err(file.error(v.referenced, message))
-        }
-        None => Err(file.error(Place::START, "the key 'version' is missing: write 'version: 1'")),
+impl File<'_> {
+    fn read<T>(
+        &self,
+        value: &Spanned<Scalar>,
+        how: fn(&Scalar) -> std::result::Result<T, String>,
+    ) -> Result<T> {
+        how(&value.value).map_err(|why| self.error(value.referenced, why))
+    }
+}
+
+fn version(file: &File<'_>, version: Option<&Spanned<Scalar>>) -> Result<()> {
+    let Some(v) = version else {
+        return Err(file.error(Place::START, "the key 'version' is missing: write 'version: 1'"));
+    };
+    match file.read(v, Scalar::count)? {
+        1 => Ok(()),
+        n => Err(file.error(v.referenced, format!("this git-agent reads version 1 of the policy, not {n}"))),
     }
 }
 
@@ -148,13 +155,13 @@ fn role(file: &File<'_>, at: Location, raw: RawRole) -> Result<RoleRule> {
         rule.deny = paths.deny.map_or(Ok(Globs::default()), |l| globs(file, l))?;
     }
     if let Some(list) = raw.engines {
-        rule.engines = words(file, list, engine_name)?;
-        for (i, engine) in rule.engines.iter().enumerate() {
-            if rule.engines[..i].iter().any(|e| e.value == engine.value) {
-                let at = Place { line: engine.line, column: 1 };
-                return Err(file.error(at, format!("the engine '{}' is twice in this chain", engine.value)));
+        for (i, engine) in list.value.iter().enumerate() {
+            if list.value[..i].iter().any(|e| e.value == engine.value) {
+                let message = format!("the engine '{}' is twice in this chain", engine.value);
+                return Err(file.error(engine.referenced, message));
             }
         }
+        rule.engines = words(file, list, engine_name)?;
     }
     rule.setup = raw.setup.map(|s| setup(file, s)).transpose()?;
     for (name, raw) in raw.checks.map_or_else(Vec::new, |c| c.0) {
@@ -172,35 +179,34 @@ fn role(file: &File<'_>, at: Location, raw: RawRole) -> Result<RoleRule> {
 }
 
 fn limits(file: &File<'_>, raw: RawLimits, rule: &mut RoleRule) -> Result<()> {
-    let mut limits = Limits::BUILT_IN;
-    let mut note = |key, at: Location, zero: bool| {
-        if zero {
-            return Err(file.error(at, "a limit of 0 lets nothing through"));
-        }
-        rule.limit_lines.insert(key, Place::from(at).line);
-        Ok(())
+    let limits = &mut rule.limits;
+    let mut note = |key, v: &Spanned<Scalar>| {
+        rule.limit_lines.insert(key, Place::from(v.referenced).line);
+    };
+    let positive = |v: &Spanned<Scalar>, how| match file.read(v, how)? {
+        0 => Err(file.error(v.referenced, "a limit of 0 lets nothing through")),
+        n => Ok(n),
     };
     if let Some(v) = raw.wall {
-        note("wall", v.referenced, false)?;
-        limits.wall = Some(v.value.0);
+        note("wall", &v);
+        limits.wall = Some(file.read(&v, Scalar::span)?);
     }
     if let Some(v) = raw.files {
-        note("files", v.referenced, v.value.0 == 0)?;
-        limits.files = v.value.0;
+        note("files", &v);
+        limits.files = positive(&v, Scalar::count)?;
     }
     if let Some(v) = raw.lines {
-        note("lines", v.referenced, v.value.0 == 0)?;
-        limits.lines = Some(v.value.0);
+        note("lines", &v);
+        limits.lines = Some(positive(&v, Scalar::count)?);
     }
     if let Some(v) = raw.bytes {
-        note("bytes", v.referenced, v.value.0 == 0)?;
-        limits.bytes = v.value.0;
+        note("bytes", &v);
+        limits.bytes = positive(&v, Scalar::bytes)?;
     }
     if let Some(v) = raw.blob {
-        note("blob", v.referenced, v.value.0 == 0)?;
-        limits.blob = v.value.0;
+        note("blob", &v);
+        limits.blob = positive(&v, Scalar::bytes)?;
     }
-    rule.limits = limits;
     Ok(())
 }
 
@@ -227,7 +233,7 @@ fn engines(file: &File<'_>, raw: Entries<RawEngine>) -> Result<BTreeMap<String, 
             rule.isolation = isolation.value;
             rule.isolation_line = Place::from(isolation.referenced).line;
         }
-        rule.decline_exit = raw.decline_exit.map(|n| ranged(file, &n, 1, 255)).transpose()?.map(|n| n as u8);
+        rule.decline_exit = raw.decline_exit.map(|n| ranged(file, &n, 1, 255)).transpose()?;
         rule.env = raw.env.map_or(Ok(vec![]), |l| words(file, l, variable))?;
         if let Some(raw) = raw.command {
             let program = raw.value.first().map(|w| (w.value.contains("{task"), w.referenced));
@@ -247,19 +253,19 @@ fn approval(file: &File<'_>, raw: RawApproval) -> Result<Approval> {
     let mut note = |key, at: Location| lines.insert(key, Place::from(at).line);
     if let Some(v) = raw.count {
         note("count", v.referenced);
-        approval.count = ranged(file, &v, 1, 16)? as u8;
+        approval.count = ranged(file, &v, 1, 16)?;
     }
     if let Some(v) = raw.signed {
         note("signed", v.referenced);
-        approval.signed = Some(v.value.0);
+        approval.signed = Some(file.read(&v, Scalar::flag)?);
     }
     if let Some(v) = raw.two_person {
         note("two_person", v.referenced);
-        approval.two_person = v.value.0;
+        approval.two_person = file.read(&v, Scalar::flag)?;
     }
     if let Some(v) = raw.expiry {
         note("expiry", v.referenced);
-        approval.expiry = Some(v.value.0);
+        approval.expiry = Some(file.read(&v, Scalar::span)?);
     }
     if let Some(v) = raw.mode {
         note("mode", v.referenced);
@@ -306,11 +312,15 @@ fn network(file: &File<'_>, raw: Spanned<Network>) -> Result<Network> {
     Ok(raw.value)
 }
 
-fn ranged(file: &File<'_>, n: &Spanned<Count>, low: u64, high: u64) -> Result<u64> {
-    if (low..=high).contains(&n.value.0) {
-        return Ok(n.value.0);
+fn ranged(file: &File<'_>, n: &Spanned<Scalar>, low: u8, high: u8) -> Result<u8> {
+    let found = file.read(n, Scalar::count)?;
+    match u8::try_from(found) {
+        Ok(small) if (low..=high).contains(&small) => Ok(small),
+        _ => {
+            Err(file
+                .error(n.referenced, format!("a number from {low} to {high} is needed here, not {found}")))
+        }
     }
-    Err(file.error(n.referenced, format!("a number from {low} to {high} is needed here, not {}", n.value.0)))
 }
 
 /// The words of a command. Commands are lists: nothing is split or expanded, no shell is between.

@@ -3,7 +3,7 @@
 //! is looser: a false alarm costs one `policy trust`, a miss costs a machine.
 
 use super::{
-    Approval, Globs, Isolation, LandingMode, Limits, Network, Policy, RoleKind, RoleRule, SignerRole,
+    Approval, Globs, Isolation, LandingMode, Limits, Network, Policy, RoleKind, RoleRule, Setup, SignerRole,
     TaskText, kind_by_name,
 };
 use crate::text::{Untrusted, quote_path, shell_quote};
@@ -182,7 +182,10 @@ fn role(found: &mut Found, name: &str, rule: &RoleRule, base: &Policy) {
             found.add(key("engines"), engine.line, what);
         }
     }
-    if let Some(setup) = rule.setup.as_ref().filter(|s| old.setup.as_ref() != Some(s)) {
+    let same = |s: &Setup| {
+        old.setup.as_ref().is_some_and(|o| (&o.run, &o.network, &o.env) == (&s.run, &s.network, &s.env))
+    };
+    if let Some(setup) = rule.setup.as_ref().filter(|s| !same(s)) {
         for command in &setup.run {
             found.add(key("setup"), setup.line, names(command));
         }

@@ -94,6 +94,13 @@ fn sentence(error: &Error) -> String {
         | Error::SerdeInvalidValue { unexpected, expected, .. } => {
             format!("{expected} is needed here, not {unexpected}")
         }
+        Error::Unexpected { expected: "mapping start", .. } => {
+            "keys and values are needed here, such as 'key: value'".into()
+        }
+        Error::Unexpected { expected: "sequence start", .. } => {
+            "a list is needed here, such as [a, b]".into()
+        }
+        Error::Unexpected { expected: "string scalar", .. } => "text is needed here".into(),
         Error::QuotingRequired { .. } => "this is a number or a boolean and text is needed: quote it".into(),
         Error::Eof { .. } => "the policy ends here; it needs at least 'version: 1'".into(),
         other => {

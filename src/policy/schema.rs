@@ -1,6 +1,6 @@
 //! The file as written: every key there is, no other, no default guessed. [`super::compile`] gives it meaning.
 
-use super::units::{Bytes, Count, Flag, Span};
+use super::units::Scalar;
 use super::{Isolation, LandingMode, Network, Protection, RoleKind, SignerRole, TaskText, Tier};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_saphyr::Spanned;
@@ -48,7 +48,7 @@ macro_rules! keys {
 }
 
 keys!(Root {
-    version: Spanned<Count>,
+    version: Spanned<Scalar>,
     owners: List,
     roles: Entries<RawRole>,
     engines: Entries<RawEngine>,
@@ -63,7 +63,7 @@ keys!(Root {
     protect: Entries<Spanned<Protection>>,
     risk: List,
     retention: RawRetention,
-    pool: Spanned<Count>,
+    pool: Spanned<Scalar>,
     ledger: RawLedger,
 });
 
@@ -86,32 +86,32 @@ keys!(RawSetup {
 });
 
 keys!(RawLimits {
-    wall: Spanned<Span>,
-    files: Spanned<Count>,
-    lines: Spanned<Count>,
-    bytes: Spanned<Bytes>,
-    blob: Spanned<Bytes>,
+    wall: Spanned<Scalar>,
+    files: Spanned<Scalar>,
+    lines: Spanned<Scalar>,
+    bytes: Spanned<Scalar>,
+    blob: Spanned<Scalar>,
 });
 
 keys!(RawEngine {
     command: Words,
     isolation: Spanned<Isolation>,
-    decline_exit: Spanned<Count>,
+    decline_exit: Spanned<Scalar>,
     env: List,
 });
 
 keys!(RawApproval {
-    count: Spanned<Count>,
-    signed: Spanned<Flag>,
-    two_person: Spanned<Flag>,
-    expiry: Spanned<Span>,
+    count: Spanned<Scalar>,
+    signed: Spanned<Scalar>,
+    two_person: Spanned<Scalar>,
+    expiry: Spanned<Scalar>,
     mode: Spanned<LandingMode>,
     signers: Entries<Spanned<SignerRole>>,
 });
 
 keys!(RawRetention {
-    snapshots: Spanned<Span>,
-    keep_tree: Spanned<Flag>,
+    snapshots: Spanned<Scalar>,
+    keep_tree: Spanned<Scalar>,
 });
 
 keys!(RawLedger {

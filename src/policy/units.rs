@@ -1,88 +1,95 @@
-//! Scalars of the schema that YAML has no type for, and strict numbers: a quoted `"1"` is text, not a number.
+//! Scalars whose meaning YAML leaves open, read strictly: a quoted `"1"` is text and no number, `yes` is text
+//! and no boolean, and lengths of time and sizes carry their unit.
 
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 use std::time::Duration;
 
-/// A whole number, written without quotes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Count(pub u64);
+/// A scalar as YAML 1.2 resolves it. Judged later, where its place is known.
+#[derive(Debug, Clone)]
+pub(super) enum Scalar {
+    Number(u64),
+    Bool(bool),
+    Text(String),
+    /// What it is, for the error.
+    Other(String),
+}
 
-/// A number of bytes: a whole number, or one with `KiB`, `MiB` or `GiB`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Bytes(pub u64);
-
-/// A length of time: whole numbers with `s`, `m`, `h` or `d`, largest first (`1h30m`). Never a bare number.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Span(pub Duration);
-
-/// `true` or `false`, without quotes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Flag(pub bool);
-
-impl<'de> Deserialize<'de> for Flag {
+impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct TrueOrFalse;
-        impl Visitor<'_> for TrueOrFalse {
-            type Value = Flag;
+        struct Any;
+        impl Visitor<'_> for Any {
+            type Value = Scalar;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true or false")
+                f.write_str("a single value")
             }
-            fn visit_bool<E: Error>(self, yes: bool) -> Result<Flag, E> {
-                Ok(Flag(yes))
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Scalar, E> {
+                Ok(Scalar::Number(n))
+            }
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Scalar, E> {
+                Ok(u64::try_from(n).map_or_else(|_| Scalar::Other(n.to_string()), Scalar::Number))
+            }
+            fn visit_f64<E: Error>(self, n: f64) -> Result<Scalar, E> {
+                Ok(Scalar::Other(format!("{n:?}")))
+            }
+            fn visit_bool<E: Error>(self, yes: bool) -> Result<Scalar, E> {
+                Ok(Scalar::Bool(yes))
+            }
+            fn visit_str<E: Error>(self, s: &str) -> Result<Scalar, E> {
+                Ok(Scalar::Text(s.to_owned()))
+            }
+            fn visit_unit<E: Error>(self) -> Result<Scalar, E> {
+                Ok(Scalar::Other("nothing".into()))
             }
         }
-        d.deserialize_any(TrueOrFalse)
+        d.deserialize_any(Any)
     }
 }
 
-struct Number<'a> {
-    expected: &'static str,
-    parse: &'a dyn Fn(&str) -> Option<u64>,
-    bare: bool,
-}
-
-impl Visitor<'_> for Number<'_> {
-    type Value = u64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.expected)
-    }
-
-    fn visit_u64<E: Error>(self, n: u64) -> Result<u64, E> {
-        if self.bare { Ok(n) } else { Err(E::invalid_value(Unexpected::Unsigned(n), &self)) }
-    }
-
-    fn visit_i64<E: Error>(self, n: i64) -> Result<u64, E> {
-        match u64::try_from(n) {
-            Ok(n) => self.visit_u64(n),
-            Err(_) => Err(E::invalid_value(Unexpected::Signed(n), &self)),
+impl Scalar {
+    /// A whole number, without quotes.
+    pub fn count(&self) -> Result<u64, String> {
+        match self {
+            Scalar::Number(n) => Ok(*n),
+            other => Err(other.wanted("a whole number")),
         }
     }
 
-    fn visit_str<E: Error>(self, s: &str) -> Result<u64, E> {
-        (self.parse)(s).ok_or_else(|| E::invalid_value(Unexpected::Str(s), &self))
+    /// `true` or `false`, without quotes.
+    pub fn flag(&self) -> Result<bool, String> {
+        match self {
+            Scalar::Bool(yes) => Ok(*yes),
+            other => Err(other.wanted("true or false")),
+        }
     }
-}
 
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_any(Number { expected: "a whole number", parse: &|_| None, bare: true }).map(Count)
+    /// A number of bytes: a whole number, or one with `KiB`, `MiB` or `GiB`.
+    pub fn bytes(&self) -> Result<u64, String> {
+        let n = match self {
+            Scalar::Number(n) => Some(*n),
+            Scalar::Text(s) => bytes(s),
+            _ => None,
+        };
+        n.ok_or_else(|| self.wanted("a number of bytes such as 65536, 64KiB, 100MiB or 2GiB"))
     }
-}
 
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let expected = "a number of bytes such as 65536, 64KiB, 100MiB or 2GiB";
-        d.deserialize_any(Number { expected, parse: &bytes, bare: true }).map(Bytes)
+    /// A length of time: whole numbers with `s`, `m`, `h` or `d`, largest first. Never a bare number.
+    pub fn span(&self) -> Result<Duration, String> {
+        let n = match self {
+            Scalar::Text(s) => seconds(s),
+            _ => None,
+        };
+        n.map(Duration::from_secs)
+            .ok_or_else(|| self.wanted("a length of time such as 90s, 30m, 2h, 1h30m or 30d"))
     }
-}
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let expected = "a length of time such as 90s, 30m, 2h, 1h30m or 30d";
-        d.deserialize_any(Number { expected, parse: &seconds, bare: false })
-            .map(|s| Span(Duration::from_secs(s)))
+    fn wanted(&self, what: &str) -> String {
+        match self {
+            Scalar::Number(n) => format!("{what} is needed here, not {n}"),
+            Scalar::Bool(yes) => format!("{what} is needed here, not {yes}"),
+            Scalar::Text(s) => format!("{what} is needed here, not the text '{s}'"),
+            Scalar::Other(s) => format!("{what} is needed here, not {s}"),
+        }
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Preset {
     pub unattended: Words,
     /// With a person at the terminal: starts with the task and stays.
     pub interactive: Words,
+    /// Variables set in a cage, and only there.
+    pub caged_env: &'static [(&'static str, &'static str)],
     /// The variable that moves the client's own state and login, to be pointed into the run's `engine/`.
     pub home: Option<&'static str>,
     /// The client's own variables that hold or select a login; only these pass with the login `env`.
@@ -73,6 +75,8 @@ pub const PRESETS: [Preset; 7] = [
             caged: &["--permission-mode", "acceptEdits", "--", "{task}"],
             uncaged: &["--", "{task}"],
         },
+        // It refuses `bypassPermissions` as root unless told that it is in a sandbox, which it is.
+        caged_env: &[("IS_SANDBOX", "1")],
         home: Some("CLAUDE_CONFIG_DIR"),
         login_env: &[
             "ANTHROPIC_API_KEY",
@@ -92,6 +96,7 @@ pub const PRESETS: [Preset; 7] = [
             caged: &["--sandbox", "danger-full-access", "--ask-for-approval", "never", "--", "{task}"],
             uncaged: &["--sandbox", "workspace-write", "--ask-for-approval", "on-request", "--", "{task}"],
         },
+        caged_env: &[],
         home: Some("CODEX_HOME"),
         login_env: &["OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"],
     },
@@ -107,6 +112,7 @@ pub const PRESETS: [Preset; 7] = [
             caged: &["--skip-trust", "--approval-mode=yolo", "--prompt-interactive={task}"],
             uncaged: &["--prompt-interactive={task}"],
         },
+        caged_env: &[],
         home: Some("GEMINI_CLI_HOME"),
         login_env: &[
             "GEMINI_API_KEY",
@@ -127,6 +133,7 @@ pub const PRESETS: [Preset; 7] = [
             caged: &["--approval-mode=yolo", "--prompt-interactive={task}"],
             uncaged: &["--prompt-interactive={task}"],
         },
+        caged_env: &[],
         home: Some("QWEN_HOME"),
         login_env: &["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "DASHSCOPE_API_KEY"],
     },
@@ -136,6 +143,7 @@ pub const PRESETS: [Preset; 7] = [
         unattended: Words { caged: &["run", "--auto", "--", "{task}"], uncaged: &["run", "--", "{task}"] },
         interactive: Words { caged: &["--auto", "--prompt={task}"], uncaged: &["--prompt={task}"] },
         // It follows XDG_DATA_HOME and XDG_CONFIG_HOME; there is no one variable for all its state.
+        caged_env: &[],
         home: None,
         login_env: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"],
     },
@@ -144,6 +152,7 @@ pub const PRESETS: [Preset; 7] = [
         program: Program::Given,
         unattended: Words { caged: &[], uncaged: &[] },
         interactive: Words { caged: &[], uncaged: &[] },
+        caged_env: &[],
         home: None,
         login_env: &[],
     },
@@ -152,6 +161,7 @@ pub const PRESETS: [Preset; 7] = [
         program: Program::Ourselves,
         unattended: Words { caged: &["demo-engine"], uncaged: &["demo-engine"] },
         interactive: Words { caged: &["demo-engine"], uncaged: &["demo-engine"] },
+        caged_env: &[],
         home: None,
         login_env: &[],
     },

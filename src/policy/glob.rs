@@ -40,6 +40,11 @@ impl Globs {
         self.patterns.get(first)
     }
 
+    /// Whether any pattern matches; cheaper than [`Globs::matched`].
+    pub fn is_match(&self, path: &[u8]) -> bool {
+        self.set.is_match_candidate(&Candidate::from_bytes(path))
+    }
+
     /// The patterns in the order of the file.
     pub fn patterns(&self) -> &[Pattern] {
         &self.patterns

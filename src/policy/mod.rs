@@ -14,7 +14,7 @@ mod units;
 
 pub use error::PolicyError;
 pub use glob::{Globs, Pattern};
-pub use order::Loosening;
+pub use order::{Loosening, needs_consent};
 pub use parse::MAX_POLICY;
 
 use crate::model::{Digest, Failure, Oid, Role, RunName};
@@ -440,12 +440,12 @@ impl Policy {
 
     /// Whether a branch (short name) counts as an agent's.
     pub fn is_agent_branch(&self, short: &[u8]) -> bool {
-        self.agent_branches.matched(short).is_some()
+        self.agent_branches.is_match(short)
     }
 
     /// Whether a tracked path is hidden from the run's tree.
     pub fn strips(&self, path: &[u8]) -> bool {
-        self.strip.matched(path).is_some()
+        self.strip.is_match(path)
     }
 
     /// The patterns of `strip`; empty means that nothing is hidden and no path needs asking about.

@@ -6,6 +6,7 @@ use super::{
     Approval, Globs, Isolation, LandingMode, Limits, Network, Policy, RoleKind, RoleRule, Setup, SignerRole,
     TaskText, kind_by_name,
 };
+use crate::model::{Failure, Kind};
 use crate::text::{Untrusted, quote_path, shell_quote};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +29,19 @@ impl fmt::Display for Loosening {
         }
         write!(f, "{} {}", self.key, self.what)
     }
+}
+
+/// The refusal (exit status 4) of a policy that nobody has accepted, with one hint for each loosening.
+/// `name` is what the person knows the file by.
+pub fn needs_consent(name: &str, loosenings: &[Loosening]) -> Option<Failure> {
+    if loosenings.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "the policy {} allows more than the built-in one, and nobody accepted it",
+        Untrusted::new(name)
+    );
+    Some(loosenings.iter().fold(Failure::new(Kind::Consent, message), |f, l| f.hint(l.to_string())))
 }
 
 struct Found(Vec<Loosening>);

@@ -413,3 +413,44 @@ protect: {main: signed}
     line 14: protect.main is protected less
     "#);
 }
+
+#[test]
+fn consent_is_exit_status_4_and_names_each_line() {
+    let found = good("version: 1\ninclude: [.env]\n").loosenings(Policy::built_in());
+    let failure = needs_consent(PATH, &found).unwrap();
+    assert_eq!(failure.kind.exit_status(), 4);
+    assert_eq!(failure.hints, ["line 2: include copies .env into the run"]);
+    assert!(needs_consent(PATH, &[]).is_none());
+}
+
+#[test]
+fn no_damage_to_the_file_makes_the_parser_panic() {
+    // A fixed sequence (Knuth's MMIX), so that a failure can be repeated.
+    let mut state = 1u64;
+    let mut random = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    // Without the comments most damage hits something that counts.
+    let lines: Vec<_> = BUILT_IN.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).collect();
+    let base = lines.join("\n");
+    let pieces = [
+        "\n", "  ", "{", "]", ": ", "- ", "&a ", "*a", "<<: ", "'", "\"", "\u{202e}", "\u{7f}", "é", "~", "|",
+    ];
+    for _ in 0..2_000 {
+        let mut bytes = base.clone().into_bytes();
+        for _ in 0..1 + random(3) {
+            let at = random(bytes.len());
+            match random(4) {
+                0 => bytes.truncate(at.max(1)),
+                1 => bytes[at] = random(256) as u8,
+                2 => drop(bytes.remove(at)),
+                _ => drop(bytes.splice(at..at, pieces[random(pieces.len())].bytes())),
+            }
+        }
+        if let Err(e) = Policy::parse(&bytes, "p") {
+            let shown = Failure::from(e).to_string();
+            assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown}");
+        }
+    }
+}

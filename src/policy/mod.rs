@@ -311,7 +311,8 @@ pub struct Approval {
     pub expiry: Option<Duration>,
     /// On what it may land.
     pub mode: LandingMode,
-    /// Principals of `allowed_signers` and what they are. `None`: each is a person who may approve.
+    /// What principals of `allowed_signers` are; one that is not listed is nobody. `None`: each is a person
+    /// who may approve.
     pub signers: Option<BTreeMap<String, SignerRole>>,
     lines: BTreeMap<&'static str, u32>,
 }
@@ -368,7 +369,8 @@ pub struct Later {
     pub refs: Vec<Located<String>>,
     /// Read by `approve` and the gate.
     pub approval: Approval,
-    /// Protection by pattern of branches; all others are [`Protection::Pusher`]. Read by the gate.
+    /// Protection by pattern of branches; the strictest that matches holds, and all others are
+    /// [`Protection::Pusher`]. Read by the gate.
     pub protect: Vec<Located<(String, Protection)>>,
     /// Patterns of paths that a review points out. Read by `review`.
     pub risk: Vec<Located<String>>,
@@ -399,8 +401,8 @@ impl Policy {
         self.sha256
     }
 
-    /// What `role` may do. A file's list is exact; with the built-in policy a name that is or ends in
-    /// `reviewer` after a `-` is a reader and any other a writer.
+    /// What `role` may do. A file's list is exact; with the built-in policy a name that is `reviewer` or ends in
+    /// `-reviewer` is a reader and any other a writer.
     pub fn role(&self, role: &Role) -> Result<RoleRule, UnknownRole> {
         if let Some(rule) = self.roles.get(role.as_str()) {
             return Ok(rule.clone());

@@ -55,11 +55,13 @@ pub(super) fn root(bytes: &[u8], name: &str) -> Result<Root, PolicyError> {
     let file = File { name, text };
     // A directive could declare another YAML version or rebind tags.
     for (i, line) in text.lines().enumerate() {
-        if line.trim_start_matches('\u{feff}').starts_with('%') {
+        let line = line.trim_start_matches('\u{feff}');
+        if line.starts_with('%') {
             let at = Place { line: i as u32 + 1, column: 1 };
             return Err(file.error(at, "YAML directives are not used in a policy"));
         }
-        if !line.is_empty() && !line.starts_with('#') {
+        let rest = line.trim_start();
+        if !rest.is_empty() && !rest.starts_with('#') {
             break;
         }
     }

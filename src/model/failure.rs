@@ -13,6 +13,8 @@ pub enum Kind {
     Consent,
     /// The cage is not in force (97).
     Cage,
+    /// The engine's program cannot be started (126 or 127, as env(1) has it).
+    Exec(u8),
     /// Something failed (128).
     Fatal,
     /// The command line is wrong (129).
@@ -27,6 +29,7 @@ impl Kind {
             Kind::Conflict => 3,
             Kind::Consent => 4,
             Kind::Cage => 97,
+            Kind::Exec(status) => status,
             Kind::Fatal => 128,
             Kind::Usage => 129,
         }

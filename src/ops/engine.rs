@@ -1,10 +1,15 @@
-//! Which engine a run gets and as what command line.
+//! Which engine a run gets, as what command line and with which variables.
 
-use crate::clients;
-use crate::model::Failure;
+use super::Layout;
+use crate::clients::{self, Program};
+use crate::git::Config;
+use crate::model::{Failure, Kind};
 use crate::policy::{Policy, RoleRule};
-use crate::text::nearest;
+use crate::text::Untrusted;
 use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// An engine to start, before the run's folder is known.
@@ -12,89 +17,160 @@ use std::time::Duration;
 pub struct EnginePlan {
     /// Its name: a preset's, the policy's, or `command`.
     pub name: String,
-    /// Its words; `{task}` and `{task_file}` are still to be filled in, unless the caller wrote the command.
-    pub words: Vec<OsString>,
-    /// Whether placeholders are filled in: not in a command that the caller wrote.
-    pub template: bool,
-    /// Names of the caller's variables that pass into the cage.
-    pub env: Vec<String>,
+    words: Words,
+    /// Names of the caller's variables that the policy passes into the cage.
+    env: Vec<String>,
     /// Wall clock limit.
     pub wall: Option<Duration>,
 }
 
-/// Chooses: the command after `--`, else `--engine`, else the first of the role's chain, else none.
+#[derive(Debug, Clone)]
+enum Words {
+    /// The caller's own, taken as they are.
+    Given(Vec<OsString>),
+    /// A preset's or the policy's: `{task}` and `{task_file}` are filled in.
+    Template(Vec<String>),
+    /// The built-in demo engine.
+    Demo,
+}
+
+/// Chooses: the command after `--`, else `--engine`, else the first of the role's chain, else none. A
+/// program that is not there is refused before anything is made.
 pub fn choose(
     policy: &Policy,
     rule: &RoleRule,
     engine: Option<&str>,
     command: &[OsString],
+    has_task: bool,
     wall: Option<Duration>,
 ) -> Result<Option<EnginePlan>, Failure> {
     let wall = match (wall, rule.limits.wall) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     };
-    let env = |name: &str| -> Vec<String> {
-        policy.engine(name).map(|e| e.env.iter().map(|n| n.value.clone()).collect()).unwrap_or_default()
+    let chain = || rule.engines.first().map(|e| e.value.as_str());
+    let (name, words) = if command.is_empty() {
+        let Some(name) = engine.or_else(chain) else { return Ok(None) };
+        (name, template(policy, name, has_task)?)
+    } else {
+        (engine.unwrap_or("command"), Words::Given(command.to_vec()))
     };
-    if !command.is_empty() {
-        let name = engine.unwrap_or("command").to_owned();
-        let env = env(&name);
-        return Ok(Some(EnginePlan { name, words: command.to_vec(), template: false, env, wall }));
-    }
-    let Some(name) = engine.map(str::to_owned).or_else(|| rule.engines.first().map(|e| e.value.clone())) else {
-        return Ok(None);
-    };
-    let own = policy.engine(&name).and_then(|e| e.command.as_ref()).map(|c| c.value.clone());
-    let words = match own {
-        Some(words) => words,
-        None => preset(policy, &name)?,
-    };
-    let env = env(&name);
-    let words = words.into_iter().map(OsString::from).collect();
-    Ok(Some(EnginePlan { name, words, template: true, env, wall }))
+    let env = policy.engine(name).map(|e| e.env.iter().map(|n| n.value.clone()).collect()).unwrap_or_default();
+    let plan = EnginePlan { name: name.to_owned(), words, env, wall };
+    plan.check(has_task)?;
+    Ok(Some(plan))
 }
 
-fn preset(policy: &Policy, name: &str) -> Result<Vec<String>, Failure> {
-    if let Some(words) = clients::command_line(name) {
-        return Ok(words);
+fn template(policy: &Policy, name: &str, has_task: bool) -> Result<Words, Failure> {
+    if let Some(command) = policy.engine(name).and_then(|e| e.command.as_ref()) {
+        return Ok(Words::Template(command.value.clone()));
     }
-    if name == "command" {
-        return Err(Failure::usage("engine 'command' needs a command")
-            .hint("write it after '--': git agent spawn --role developer -- make test"));
+    let Some(preset) = clients::known(name) else { return Err(unknown(policy, name)) };
+    match preset.program {
+        Program::Ourselves => Ok(Words::Demo),
+        Program::Given => Err(Failure::usage(format!("engine '{name}' needs a command"))
+            .hint("write it after '--': git agent spawn --role developer -- make test")),
+        Program::Named(program) => {
+            let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && has_task;
+            let mut words = vec![program.to_owned()];
+            words.extend(preset.words(interactive, true).iter().map(|w| (*w).to_owned()));
+            Ok(Words::Template(words))
+        }
     }
-    let known = clients::names().chain(policy.engines().map(|(n, _)| n));
-    let near = nearest(name, known);
-    let failure = Failure::fatal(format!("there is no engine '{}'", crate::text::Untrusted::new(name)));
-    Err(if near.is_empty() {
-        failure.hint(format!("known engines: {}", clients::names().collect::<Vec<_>>().join(", ")))
+}
+
+fn unknown(policy: &Policy, name: &str) -> Failure {
+    let failure = Failure::fatal(format!("there is no engine '{}'", Untrusted::new(name)));
+    let mut near = clients::nearest(name);
+    near.extend(crate::text::nearest(name, policy.engines().map(|(n, _)| n)));
+    if near.is_empty() {
+        let names: Vec<_> = clients::PRESETS.iter().map(|p| p.name).collect();
+        failure.hint(format!("known engines: {}", names.join(", ")))
     } else {
         failure.hint(format!("did you mean {}?", near.join(" or ")))
-    })
+    }
 }
 
 impl EnginePlan {
-    /// The command line with the task filled in, and the form that the ledger keeps (where the task's text
-    /// stays a placeholder).
-    pub fn command(&self, task: Option<&[u8]>, task_file: &str) -> Result<(Vec<OsString>, Vec<String>), Failure> {
-        let shown: Vec<String> = self.words.iter().map(|w| w.to_string_lossy().into_owned()).collect();
-        if !self.template {
-            return Ok((self.words.clone(), shown));
+    fn program(&self) -> Option<OsString> {
+        match &self.words {
+            Words::Given(words) => words.first().cloned(),
+            Words::Template(words) => words.first().map(OsString::from),
+            Words::Demo => Some("sh".into()),
         }
-        let mut words = Vec::with_capacity(shown.len());
-        for word in &shown {
-            let mut filled = word.replace("{task_file}", task_file);
-            if filled.contains("{task}") {
-                let task = task.filter(|t| !t.is_empty()).ok_or_else(|| {
-                    Failure::usage(format!("engine '{}' needs a task", self.name))
-                        .hint("say it with -m TEXT or --task FILE")
-                })?;
-                let text = std::str::from_utf8(task).map_err(|_| Failure::fatal("the task is not UTF-8"))?;
-                filled = filled.replace("{task}", text);
+    }
+
+    /// Refuses what would fail only after the run was cut: no task for an engine that takes one, and a
+    /// program that is not there (127) or cannot be executed (126), as env(1) has it.
+    fn check(&self, has_task: bool) -> Result<(), Failure> {
+        if let Words::Template(words) = &self.words
+            && !has_task
+            && words.iter().any(|w| w.contains(clients::TASK))
+        {
+            return Err(Failure::usage(format!("engine '{}' needs a task", self.name))
+                .hint("say it with -m TEXT or --task FILE"));
+        }
+        let Some(program) = self.program() else { return Ok(()) };
+        let shown = Untrusted::new(program.as_encoded_bytes()).to_string();
+        let found = match Path::new(&program) {
+            p if p.is_absolute() => Some(p.to_owned()),
+            // Relative to the tree, which does not exist yet.
+            p if p.components().count() > 1 => return Ok(()),
+            p => on_path(p),
+        };
+        match found {
+            None => Err(Failure::new(Kind::Exec(127), format!("'{shown}' is not on PATH"))
+                .hint(format!("install it, or choose another engine than '{}'", Untrusted::new(&self.name)))),
+            Some(p) if !p.exists() => Err(Failure::new(Kind::Exec(127), format!("'{shown}' does not exist"))),
+            Some(p) if !executable(&p) => {
+                Err(Failure::new(Kind::Exec(126), format!("'{shown}' is not an executable file")))
             }
-            words.push(filled.into());
+            Some(_) => Ok(()),
         }
-        Ok((words, shown))
+    }
+
+    /// The command line, and the form that the ledger keeps, where the task's text stays a placeholder.
+    pub fn command(&self, task: Option<&[u8]>, task_file: &str) -> (Vec<OsString>, Vec<String>) {
+        match &self.words {
+            Words::Given(words) => {
+                (words.clone(), words.iter().map(|w| w.to_string_lossy().into_owned()).collect())
+            }
+            Words::Template(words) => {
+                let task = String::from_utf8_lossy(task.unwrap_or_default());
+                let filled = clients::fill(words, &task, task_file);
+                (filled.into_iter().map(OsString::from).collect(), words.clone())
+            }
+            Words::Demo => {
+                let words = clients::demo::command();
+                (words.iter().map(OsString::from).collect(), vec!["demo-engine".to_owned()])
+            }
+        }
+    }
+
+    /// Variables for this engine beside the cage's own: what its preset sets, and by name what the policy
+    /// (`env`) or the person (`agent.<engine>.login = env`) lets through.
+    pub fn variables(&self, config: &Config, layout: &Layout) -> Vec<(OsString, OsString)> {
+        let mut all: Vec<(OsString, OsString)> = Vec::new();
+        let mut pass: Vec<&str> = self.env.iter().map(String::as_str).collect();
+        if let Some(preset) = clients::known(&self.name) {
+            all.extend(preset.caged_env.iter().map(|(k, v)| (k.into(), v.into())));
+            if let Some(home) = preset.home {
+                all.push((home.into(), layout.engine().join(preset.name).into_os_string()));
+            }
+            if config.personal(&format!("agent.{}.login", self.name)) == Some("env") {
+                pass.extend(preset.login_env);
+            }
+        }
+        all.extend(pass.into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))));
+        all
     }
 }
 
+fn on_path(program: &Path) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).filter(|d| d.is_absolute()).map(|d| d.join(program)).find(|p| executable(p))
+}
+
+fn executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}

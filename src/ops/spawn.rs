@@ -8,7 +8,7 @@ use super::{Layout, Open, base, cut, making::Making, open};
 use crate::git::{RefTip, Repo};
 use crate::ledger::{self, Home, Ledger, Tip};
 use crate::model::{
-    Actor, Failure, Head, Kind, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName,
+    Actor, Failure, Head, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName,
 };
 use crate::policy::{Limits, Policy, RoleKind};
 use crate::text::Untrusted;
@@ -131,11 +131,9 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     let (policy, in_force, text, mut notes) = in_force(repo, &head)?;
     let rule = policy.role(&role).map_err(Failure::from)?;
     check_honoured(&policy, &role, rule.kind)?;
-    let engine =
-        engine::choose(&policy, &rule, request.engine.as_deref(), &request.command, request.timeout)?;
-    if let (Some(engine), task) = (&engine, request.task.as_deref()) {
-        engine.command(task, "TASK.md")?;
-    }
+    let has_task = request.task.as_ref().is_some_and(|t| !t.is_empty());
+    let engine = request.engine.as_deref();
+    let engine = engine::choose(&policy, &rule, engine, &request.command, has_task, request.timeout)?;
 
     let ledger = Ledger::new(repo);
     let home = ledger.home()?;
@@ -186,22 +184,17 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
 /// The policy in force: that of the commit that is checked out, else the built-in one. Never the work
 /// tree's copy, never the base's.
 fn in_force(repo: &Repo, head: &Oid) -> Result<(Policy, PolicyInForce, Vec<u8>, Vec<String>), Failure> {
-    const PATH: &str = ".git-agent/policy.yml";
+    use crate::policy::PATH;
     let objects = repo.objects()?;
     let entry = objects.entry_at(&objects.commit(head)?.tree, PATH)?;
     let mut notes = Vec::new();
     let (policy, source, text) = match entry {
-        None => (Policy::built_in().clone(), "built-in".to_owned(), crate::policy::BUILT_IN.to_vec()),
+        None => (Policy::built_in().clone(), "built-in".to_owned(), crate::policy::BUILT_IN.as_bytes().to_vec()),
         Some(entry) if matches!(entry.mode, 0o100_644 | 0o100_755) => {
             let text = objects.expect(&entry.oid, crate::git::ObjectKind::Blob, 1 << 20)?;
             let policy = Policy::parse(&text, PATH)?;
             let looser = policy.loosenings(Policy::built_in());
-            if !looser.is_empty() {
-                let mut failure = Failure::new(
-                    Kind::Consent,
-                    format!("{PATH} allows more than the built-in policy, and nobody has agreed to it here"),
-                );
-                failure.hints = looser.iter().map(ToString::to_string).collect();
+            if let Some(failure) = crate::policy::needs_consent(PATH, &looser) {
                 return Err(failure.hint("this version cannot take consent yet: remove these lines"));
             }
             (policy, head.to_string(), text)
@@ -393,7 +386,7 @@ pub fn policy_of(run: &Open<'_>) -> Result<Policy, Failure> {
     let text = crate::os::files::read_bounded(&path, 1 << 20)
         .map_err(|e| Failure::fatal(format!("'{}' cannot be read", path.display())).because(e))?
         .ok_or_else(|| Failure::fatal(format!("'{}' is gone", path.display())))?;
-    if text == crate::policy::BUILT_IN {
+    if text == crate::policy::BUILT_IN.as_bytes() {
         return Ok(Policy::built_in().clone());
     }
     Ok(Policy::parse(&text, "policy.yml")?)

@@ -75,7 +75,7 @@ impl Out {
     pub fn failure(&self, failure: &Failure) {
         let word = match failure.kind {
             Kind::No | Kind::Conflict | Kind::Consent => "error:",
-            Kind::Cage | Kind::Fatal => "fatal:",
+            Kind::Cage | Kind::Exec(_) | Kind::Fatal => "fatal:",
             Kind::Usage => "usage:",
         };
         let label = if self.color_talk { word.red().bold().to_string() } else { word.into() };

@@ -1,0 +1,147 @@
+//! Supervise: an engine in its cage, from the canaries to the result. Also what a person starts in a run's
+//! tree (`exec`, `shell`), and how a run is stopped.
+
+use super::engine::EnginePlan;
+use super::finish::{Finished, finish};
+use super::{Open, confine, spawn};
+use crate::git::Repo;
+use crate::ledger::{Draft, Ledger};
+use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
+use crate::os::cage::{self, CageSpec};
+use crate::os::lock::Lock;
+use crate::os::process;
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+/// How long `stop` waits for the snapshot after the engine was told to end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// An engine that is recorded in the ledger and may start: the cage was probed and held.
+#[derive(Debug)]
+#[must_use = "the ledger says that an engine started"]
+pub struct Prepared {
+    /// What holds it.
+    pub report: CageReport,
+    spec: CageSpec,
+    command: Vec<OsString>,
+    wall: Option<Duration>,
+}
+
+/// An engine that ended, and what it left.
+#[derive(Debug)]
+pub struct Ran {
+    /// Exit status to pass on.
+    pub status: u8,
+    /// The snapshot.
+    pub finished: Finished,
+}
+
+/// Builds the cage, proves it with canaries, and appends the `engine` event.
+pub fn prepare(
+    run: &mut Open<'_>,
+    engine: &EnginePlan,
+    task: Option<&[u8]>,
+    now: i64,
+) -> Result<Prepared, Failure> {
+    let variables = engine.variables(run.repo.config()?, &run.layout);
+    let spec = confine::engine(run, variables)?;
+    let report = confine::prove(run, &spec)?;
+    let task_file = run.layout.tree().join(&run.folder.task_path);
+    let (command, shown) = engine.command(task, &task_file.to_string_lossy());
+    let body = Body::Engine(Engine { engine: engine.name.clone(), command: bounded(shown), cage: report.clone() });
+    let draft = Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor: run.actor.clone() };
+    run.tip = run.ledger.append(&run.folder.run, &draft, can_start)?;
+    Ok(Prepared { report, spec, command, wall: engine.wall })
+}
+
+/// Whether an engine may work in a run as the ledger has it.
+fn can_start(head: &Head) -> Result<(), Failure> {
+    match head.phase {
+        Phase::Ready | Phase::Engaged | Phase::Proposed | Phase::Failed => Ok(()),
+        Phase::Pruned => Err(Failure::fatal(format!("run '{}' was pruned", head.name))),
+    }
+}
+
+/// Starts the engine, waits, and takes the snapshot whatever the engine's fate. `quiet_stdout` sends the
+/// engine's standard output to stderr, because stdout belongs to the JSON.
+pub fn run(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result<Ran, Failure> {
+    let started = Instant::now();
+    let outcome = cage::run(&prepared.spec, &prepared.command, &run.lock, prepared.wall, quiet_stdout);
+    let seconds = started.elapsed().as_secs();
+    let (ended, failure) = match outcome {
+        Ok(outcome) => (outcome.ended, None),
+        // The engine never ran; the run still ends with what is on disk.
+        Err(e) => (Ended::Unseen, Some(Failure::from(e))),
+    };
+    let limits = spawn::limits(run)?;
+    let finished = finish(run, &limits, ended, seconds, super::now())?;
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(Ran { status: status(ended), finished }),
+    }
+}
+
+/// The status that spawn passes on.
+fn status(ended: Ended) -> u8 {
+    match ended {
+        Ended::Exit(status) => u8::try_from(status & 0xff).unwrap_or(255),
+        Ended::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
+        Ended::Timeout(_) => 124,
+        Ended::Stopped => 143,
+        Ended::Unseen => 125,
+    }
+}
+
+/// Goes on in the background. `true` in the caller's process, which is done; `false` in the supervisor.
+pub fn detach(run: &Open<'_>) -> Result<bool, Failure> {
+    process::detach(&run.layout.log(), &run.lock)
+        .map_err(|e| Failure::fatal("the supervisor could not go into the background").because(e))
+}
+
+/// A command of the person's in the run's tree. No event: what it changes is in the next snapshot.
+pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
+    super::freeze(run)?;
+    let spec = confine::engine(run, Vec::new())?;
+    confine::prove(run, &spec)?;
+    let outcome = cage::run(&spec, command, &run.lock, None, false)?;
+    Ok(status(outcome.ended))
+}
+
+/// Ends a run's engine through its supervisor, which then takes the snapshot. Returns one sentence.
+pub fn stop(repo: &Repo, word: &str) -> Result<String, Failure> {
+    let (tip, layout) = spawn::locate(repo, word)?;
+    let name = tip.understood()?.head.name.clone();
+    let io = |e: std::io::Error| Failure::fatal(format!("run '{name}' could not be stopped")).because(e);
+    let Some(holder) = Lock::holder(&layout.lock()).map_err(io)? else {
+        let hint = format!("git agent finish {name}");
+        return match tip.understood()?.head.phase {
+            Phase::Engaged => Err(Failure::new(crate::model::Kind::No, format!("run '{name}' is not at work: it was interrupted")).hint(hint)),
+            _ => Err(Failure::new(crate::model::Kind::No, format!("run '{name}' is not at work"))),
+        };
+    };
+    process::signal_exact(holder.pid, holder.start, libc::SIGTERM).map_err(io)?;
+    let until = Instant::now() + PATIENCE;
+    while Lock::is_held(&layout.lock()).map_err(io)? {
+        if Instant::now() > until {
+            return Err(Failure::fatal(format!("run '{name}' is still ending (process {})", holder.pid)));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let state = Ledger::new(repo).tip(&tip.run)?.and_then(|t| t.head().map(|h| h.phase.with_liveness(false)));
+    Ok(format!("stopped run {name}{}", state.map_or_else(String::new, |s| format!(": {}", s.as_str()))))
+}
+
+/// A command line as the ledger keeps it: enough to recognise it, never enough to burst an event.
+fn bounded(words: Vec<String>) -> Vec<String> {
+    let mut room = 4096_usize;
+    let mut kept = Vec::new();
+    for word in words {
+        let cut: String = word.chars().take(room.min(1000)).collect();
+        room = room.saturating_sub(cut.len() + 1);
+        kept.push(if cut.len() < word.len() { format!("{cut}...") } else { cut });
+        if room == 0 {
+            break;
+        }
+    }
+    kept
+}

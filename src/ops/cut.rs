@@ -35,7 +35,7 @@ pub fn execute<'r>(
         identity_path: plan.own_files.1.clone(),
         strip: plan.strip.clone(),
     };
-    let lock = claim(plan, making, &folder)?;
+    let lock = claim(repo, plan, making, &folder)?;
     let ledger = Ledger::new(repo);
     let tip = publish(repo, &ledger, plan)?;
     // What the copy lacks is counted while the copy is made.
@@ -90,7 +90,7 @@ fn identity(plan: &Cut) -> Result<Option<Identity>, Failure> {
 }
 
 /// Claims the run's folder: begun under a name of its own, with its record and its lock, then renamed.
-fn claim(plan: &Cut, making: &Making, folder: &Folder) -> Result<Lock, Failure> {
+fn claim(repo: &Repo, plan: &Cut, making: &Making, folder: &Folder) -> Result<Lock, Failure> {
     let staging = making.staging();
     let fail =
         |e: std::io::Error| Failure::fatal(format!("'{}' cannot be made", plan.layout.dir().display())).because(e);
@@ -99,6 +99,9 @@ fn claim(plan: &Cut, making: &Making, folder: &Folder) -> Result<Lock, Failure> 
     folder.write(&staging)?;
     let policy = staging.join("host/policy.yml");
     files::write_new(&policy, &plan.policy_text, 0o600).map_err(fail)?;
+    // Whoever stands in the run's tree and calls us means this repository.
+    let main = repo.main_folder().as_os_str().as_encoded_bytes();
+    files::write_new(&staging.join("host/main"), main, 0o600).map_err(fail)?;
     let lock = Lock::acquire(&Layout::new(&staging).lock())
         .map_err(fail)?
         .ok_or_else(|| Failure::fatal("somebody holds the lock of a run that did not exist"))?;

@@ -35,7 +35,7 @@ pub fn now() -> i64 {
 pub fn fate() -> Result<Fate, Failure> {
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
     let mut bytes = [0; 16];
-    crate::os::process::random(&mut bytes)
+    crate::os::random(&mut bytes)
         .map_err(|e| Failure::fatal("the machine gives no random numbers").because(e))?;
     Ok(Fate { millis, chance: u128::from_le_bytes(bytes) })
 }

@@ -9,7 +9,7 @@ use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
 use crate::os::cage::{self, CageSpec};
 use crate::os::lock::Lock;
-use crate::os::process;
+use crate::os::{background, process};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
@@ -94,7 +94,7 @@ fn status(ended: Ended) -> u8 {
 
 /// Goes on in the background. `true` in the caller's process, which is done; `false` in the supervisor.
 pub fn detach(run: &Open<'_>) -> Result<bool, Failure> {
-    process::detach(&run.layout.log(), &run.lock)
+    background::detach(&run.layout.log(), &run.lock)
         .map_err(|e| Failure::fatal("the supervisor could not go into the background").because(e))
 }
 

@@ -4,7 +4,7 @@
 use super::files;
 use super::process;
 use rustix::fs::{self, Mode, OFlags};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
@@ -39,10 +39,18 @@ impl Lock {
             if files::lstat(path)?.map(|m| m.id) != Some(ours) {
                 continue;
             }
-            file.set_len(0)?;
-            (&file).write_all(format!("{} {}\n", std::process::id(), process::own_start_time()?).as_bytes())?;
-            return Ok(Some(Self(file)));
+            let lock = Self(file);
+            lock.sign()?;
+            return Ok(Some(lock));
         }
+    }
+
+    /// Writes the calling process into the lock: by whoever takes it, and by a child that takes it over.
+    pub fn sign(&self) -> io::Result<()> {
+        let mut file = &self.0;
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(format!("{} {}\n", std::process::id(), process::own_start_time()?).as_bytes())
     }
 
     /// Whether anybody holds the lock, asked without taking it. A missing file is held by nobody.

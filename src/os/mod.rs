@@ -4,8 +4,18 @@
 // The banned calls are banned elsewhere so that they are made here.
 #![allow(clippy::disallowed_methods)]
 
+pub mod background;
 pub mod files;
 pub mod lock;
 pub mod process;
 pub mod remove;
 pub mod walk;
+
+/// Fills `bytes` from the kernel's random source (`getrandom(2)`).
+pub fn random(bytes: &mut [u8]) -> std::io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(())
+}

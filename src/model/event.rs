@@ -413,12 +413,9 @@ impl Decoded {
     /// The part that every version shares.
     pub fn envelope(&self) -> Envelope {
         match self {
-            Decoded::Known(e) => Envelope {
-                run: e.run.clone(),
-                seq: e.seq,
-                prev: e.prev,
-                name: Some(e.head.name.clone()),
-            },
+            Decoded::Known(e) => {
+                Envelope { run: e.run.clone(), seq: e.seq, prev: e.prev, name: Some(e.head.name.clone()) }
+            }
             Decoded::Unknown { envelope, .. } => envelope.clone(),
         }
     }
@@ -494,7 +491,9 @@ mod tests {
         let bytes = spawn().encode().unwrap();
         let text = String::from_utf8(bytes.clone()).unwrap();
         // Keys sorted at every depth: fails if a dependency turns serde_json's `preserve_order` on.
-        assert!(text.starts_with("{\"actor\":{\"email\":\"ada@example.org\",\"name\":\"Ada é\\u0001\\\"\"},\"body\":{\"base\":"));
+        assert!(text.starts_with(
+            "{\"actor\":{\"email\":\"ada@example.org\",\"name\":\"Ada é\\u0001\\\"\"},\"body\":{\"base\":"
+        ));
         assert_eq!(Decoded::parse(&bytes).unwrap().known(), Some(&spawn()));
         for (what, from, to) in [
             ("a space", "{\"actor\"", "{ \"actor\""),

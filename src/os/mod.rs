@@ -1,1 +1,11 @@
-//! placeholder
+//! The operating system: files, locks, processes, and the cage around an engine. The only place that writes
+//! files, removes them, or starts a program other than git. Owns descriptors, links, crash safety and every
+//! `unsafe` block of the crate; knows nothing of git, ledger or policy.
+// The banned calls are banned elsewhere so that they are made here.
+#![allow(clippy::disallowed_methods)]
+
+pub mod files;
+pub mod lock;
+pub mod process;
+pub mod remove;
+pub mod walk;

@@ -1,0 +1,172 @@
+//! Looking at a tree without touching it: what git's own listing does not report. Follows no link, crosses
+//! no mount, and costs one descriptor whatever the depth.
+
+use super::files::{self, Meta, beneath, parent_beneath};
+use rustix::fs::{self, AtFlags, FileType, OFlags};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What [`survey`] found: paths relative to the root, raw bytes, `/` between components, sorted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Fifos, sockets and devices.
+    pub special: Vec<Vec<u8>>,
+    /// Folders that cannot be listed (permission, path too long, a mount point): nothing below is known.
+    pub unreadable: Vec<Vec<u8>>,
+    /// Folders with no entry at all.
+    pub empty: Vec<Vec<u8>>,
+    /// Folders, other than the root, that have a `.git` entry. Their `.git` is not walked.
+    pub nested: Vec<Vec<u8>>,
+    /// Folders that look like a bare repository: `HEAD`, `objects/` and `refs/`.
+    pub bare: Vec<Vec<u8>>,
+}
+
+/// Walks everything below `root` except the root's own `.git` and what `skip` names (it gets the relative
+/// path of each entry; a skipped folder is not entered). Errors only when the root cannot be listed.
+pub fn survey(root: BorrowedFd<'_>, skip: &dyn Fn(&[u8]) -> bool) -> io::Result<Survey> {
+    let mut found = Survey::default();
+    let mut pending = vec![Vec::new()];
+    while let Some(folder) = pending.pop() {
+        let listed = list(root, &folder);
+        let entries = match listed {
+            Ok(entries) => entries,
+            Err(e) if folder.is_empty() => return Err(e),
+            // Gone since its parent was listed.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
+            Err(_) => {
+                found.unreadable.push(folder);
+                continue;
+            }
+        };
+        let is_root = folder.is_empty();
+        let has = |name: &[u8], dir: bool| {
+            entries.iter().any(|(n, t)| n == name && (!dir || *t == FileType::Directory))
+        };
+        if !is_root && has(b".git", false) {
+            found.nested.push(folder.clone());
+        }
+        if !is_root && has(b"HEAD", false) && has(b"objects", true) && has(b"refs", true) {
+            found.bare.push(folder.clone());
+        }
+        if !is_root && entries.is_empty() {
+            found.empty.push(folder.clone());
+        }
+        for (name, kind) in entries {
+            if name == b".git" {
+                continue;
+            }
+            let mut path = folder.clone();
+            if !is_root {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&name);
+            if skip(&path) {
+                continue;
+            }
+            match kind {
+                FileType::Directory => pending.push(path),
+                FileType::RegularFile | FileType::Symlink => {}
+                _ => found.special.push(path),
+            }
+        }
+    }
+    for list in [
+        &mut found.special,
+        &mut found.unreadable,
+        &mut found.empty,
+        &mut found.nested,
+        &mut found.bare,
+    ] {
+        list.sort_unstable();
+    }
+    Ok(found)
+}
+
+/// `lstat` of a relative path below `root`, through no link on the way. `None` when it, or a folder on the
+/// way, does not exist.
+pub fn lstat(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Option<Meta>> {
+    let Some((folder, name)) = files::absent_io(parent_beneath(root, path))? else { return Ok(None) };
+    let stat = files::absent(fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW))?;
+    Ok(stat.map(|s| Meta::of(&s)))
+}
+
+fn list(root: BorrowedFd<'_>, folder: &[u8]) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = if folder.is_empty() {
+        fs::openat(root, ".", flags, fs::Mode::empty())?
+    } else {
+        let resolve =
+            fs::ResolveFlags::BENEATH | fs::ResolveFlags::NO_SYMLINKS | fs::ResolveFlags::NO_XDEV;
+        match fs::openat2(root, folder, flags, fs::Mode::empty(), resolve) {
+            Err(rustix::io::Errno::AGAIN) => beneath(root, folder, flags)?,
+            other => other?,
+        }
+    };
+    let mut entries = Vec::new();
+    for entry in fs::Dir::read_from(&fd)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                let stat = fs::statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+                FileType::from_raw_mode(stat.st_mode)
+            }
+            kind => kind,
+        };
+        entries.push((name.to_vec(), kind));
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::files::Dir;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn finds_what_a_snapshot_cannot_hold() {
+        let t = tempfile::tempdir().unwrap();
+        let p = t.path();
+        for folder in [
+            ".git/objects", "full", "empty", "sub/nested/.git/hooks", "evil.git/objects", "evil.git/refs",
+            "skipped/inner", "locked",
+        ] {
+            files::create_dirs(&p.join(folder), 0o755).unwrap();
+        }
+        files::write_new(&p.join("full/f"), b"", 0o644).unwrap();
+        files::write_new(&p.join("evil.git/HEAD"), b"", 0o644).unwrap();
+        files::symlink(std::path::Path::new("/"), &p.join("full/out")).unwrap();
+        fs::mknodat(fs::CWD, p.join("full/pipe"), FileType::Fifo, fs::Mode::RUSR, 0).unwrap();
+        std::os::unix::net::UnixListener::bind(p.join("sock")).unwrap();
+        let dir = Dir::open(p).unwrap();
+        let found = survey(dir.as_fd(), &|path| path == b"skipped").unwrap();
+        let names = |l: &[Vec<u8>]| {
+            l.iter().map(|p| String::from_utf8_lossy(p).into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(&found.special), "full/pipe sock");
+        assert_eq!(names(&found.empty), "empty evil.git/objects evil.git/refs locked");
+        assert_eq!(names(&found.nested), "sub/nested");
+        assert_eq!(names(&found.bare), "evil.git");
+        assert_eq!(names(&found.unreadable), "");
+        assert!(lstat(dir.as_fd(), b"full/out").unwrap().unwrap().is_symlink());
+        assert!(lstat(dir.as_fd(), b"full/out/etc").is_err());
+        assert_eq!(lstat(dir.as_fd(), b"full/none/x").unwrap(), None);
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_unreadable_not_an_overflow() {
+        let t = tempfile::tempdir().unwrap();
+        let mut at = Dir::open(t.path()).unwrap();
+        for _ in 0..2500 {
+            at.create_dir_at(b"d", 0o755).unwrap();
+            at = at.dir_at(b"d").unwrap();
+        }
+        let root = Dir::open(t.path()).unwrap();
+        assert_eq!(survey(root.as_fd(), &|_| false).unwrap().unreadable.len(), 1);
+        crate::os::remove::tree(root.as_fd(), "d".as_ref()).unwrap();
+    }
+}

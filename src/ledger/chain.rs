@@ -193,6 +193,10 @@ impl Ledger<'_> {
                         all.tips.push(Tip { run: run.clone(), commit: s.commit, event: s.event });
                         continue;
                     }
+                    // No event's fault: nothing could be read at all.
+                    Err(Fault::Git(e @ (git::Error::NoGit(_) | git::Error::Io { .. }))) => {
+                        return Err(e.into());
+                    }
                     Err(fault) => fault.sentence(),
                 },
                 Err(_) => "it is not named like a run".to_owned(),

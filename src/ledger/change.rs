@@ -45,7 +45,7 @@ pub fn entries(repo: &Repo, base: &Oid, snapshot: &Oid) -> Result<Vec<Change>, F
         // --ignore-submodules=none also keeps git from asking `.gitmodules` and `submodule.*.ignore`, which
         // the run may have written, whether a submodule's change is worth showing.
         .args(["-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--ignore-submodules=none"])
-        .args(["--no-ext-diff", "--no-textconv", "--no-relative", "--full-index", "--diff-filter="])
+        .args(["--no-ext-diff", "--no-textconv", "--no-relative"])
         .args(["--end-of-options", base.as_str(), snapshot.as_str(), "--"])
         .output()?;
     parse(&bytes).ok_or_else(|| Failure::fatal("git diff-tree answered something unexpected"))

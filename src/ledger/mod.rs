@@ -7,9 +7,15 @@ mod append;
 mod chain;
 pub mod change;
 mod names;
+pub mod repository;
+pub mod runs;
+#[cfg(test)]
+mod tests;
 
 pub use append::{Draft, Prepared};
 pub use chain::{Broken, Chain, Fault, Tip, Tips};
+pub use repository::Home;
+pub use runs::{Folder, Listing, Orphan, RunLine};
 
 use crate::git::Repo;
 use crate::model::RunId;
@@ -53,6 +59,23 @@ impl<'r> Ledger<'r> {
     /// Full name of a run's ref.
     pub fn ref_name(run: &RunId) -> String {
         format!("{RUNS}{run}")
+    }
+}
+
+/// Who acts: `user.name` and `user.email` as git has them, else `<login>` and `<login>@<host>`. Never fails.
+pub fn actor(config: &crate::git::Config) -> crate::model::Actor {
+    let set = |key| config.get(key).map(plain).filter(|v: &String| !v.is_empty());
+    let (name, email) = (set("user.name"), set("user.email"));
+    if let (Some(name), Some(email)) = (&name, &email) {
+        return crate::model::Actor { name: name.clone(), email: email.clone() };
+    }
+    let user = crate::os::process::current_user();
+    let or = |value: Option<String>, other: String| {
+        value.or_else(|| Some(plain(&other)).filter(|v| !v.is_empty())).unwrap_or_else(|| "unknown".into())
+    };
+    crate::model::Actor {
+        name: or(name, user.login.clone()),
+        email: or(email, format!("{}@{}", user.login, user.host)),
     }
 }
 

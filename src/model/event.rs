@@ -69,6 +69,8 @@ pub struct Event {
 /// What happened. Kinds that this version does not know decode as [`Decoded::Unknown`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "body", rename_all = "lowercase")]
+// A handful exist at a time; boxes would only make building one harder.
+#[allow(clippy::large_enum_variant)]
 pub enum Body {
     /// The run was cut.
     Spawn(Spawn),

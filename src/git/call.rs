@@ -20,6 +20,7 @@ const FIXED: &[&str] = &[
     "maintenance.auto=false",
     "core.filesRefLockTimeout=10000",
     "core.packedRefsTimeout=10000",
+    "reftable.lockTimeout=10000",
     "submodule.recurse=false",
     "protocol.allow=never",
     "advice.detachedHead=false",

@@ -164,13 +164,12 @@ impl Objects {
                 let oid = odb.write(git2_kind, bytes).map_err(Error::Store)?;
                 oid.to_string().parse().map_err(Error::Missing)
             }
-            Door::Executable(batch) => {
+            // A running cat-file looks again for what it did not find, so it need not be started anew.
+            Door::Executable(_) => {
                 let text = Call::new("hash-object", &self.place)
                     .args(["-t", kind.as_str(), "-w", "--stdin"])
                     .input(bytes.to_vec())
                     .text()?;
-                // A running cat-file may not look for new packs and loose objects again.
-                batch.replace(None);
                 text.parse().map_err(|what| Error::Unreadable { verb: "hash-object".into(), what })
             }
         }
@@ -248,8 +247,7 @@ fn kind_of(kind: git2::ObjectType) -> Option<ObjectKind> {
     })
 }
 
-/// A `git cat-file --batch-command`-like conversation (`--batch` and `--batch-check` are two programs, so we
-/// read the whole object even where only its header was asked for and it is small).
+/// A conversation with `git cat-file --batch-command` (git 2.36).
 struct Batch {
     child: Child,
     input: ChildStdin,
@@ -293,12 +291,11 @@ impl Batch {
     }
 
     fn read(&mut self, oid: &Oid, max: u64) -> Result<Option<(ObjectKind, Vec<u8>)>, Error> {
-        match self.header(oid)? {
-            None => return Ok(None),
-            Some((_, size)) if size > max => return Err(too_much(max)),
-            Some(_) => {}
-        }
         let Some((kind, size)) = self.ask("contents", oid)? else { return Ok(None) };
+        if size > max {
+            // The content is on its way; the error ends this process and with it the pipe.
+            return Err(too_much(max));
+        }
         let mut bytes = vec![0; usize::try_from(size).map_err(|_| too_much(max))? + 1];
         self.output.read_exact(&mut bytes).map_err(|source| Error::Io { verb: "cat-file".into(), source })?;
         bytes.pop();

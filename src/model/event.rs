@@ -13,6 +13,11 @@ pub const FORMAT: u64 = 1;
 pub const MAX_EVENT: usize = 64 * 1024;
 /// Events a run may hold before only closing kinds are taken.
 pub const MAX_EVENTS: u64 = 64;
+/// Bytes a run may hold (`event.json`, `event.sig` and attachments of all its events) before only closing
+/// kinds are taken.
+pub const MAX_RUN: u64 = 1 << 20;
+/// Largest integer: beyond it JSON readers that use doubles read another number.
+pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 /// Largest task text in bytes.
 pub const MAX_TASK: usize = 16 * 1024;
 
@@ -64,6 +69,8 @@ pub struct Event {
 /// What happened. Kinds that this version does not know decode as [`Decoded::Unknown`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "body", rename_all = "lowercase")]
+// A handful exist at a time; boxes would only make building one harder.
+#[allow(clippy::large_enum_variant)]
 pub enum Body {
     /// The run was cut.
     Spawn(Spawn),
@@ -78,6 +85,9 @@ pub enum Body {
 }
 
 impl Body {
+    /// The kinds that this version knows.
+    pub const KINDS: [&str; 5] = ["spawn", "engine", "result", "abort", "prune"];
+
     /// The kind's name in the stored form.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -310,7 +320,23 @@ pub enum Decoded {
         v: u64,
         /// Its kind, untrusted text.
         kind: String,
+        /// The part that every version shares.
+        envelope: Envelope,
     },
+}
+
+/// The fields that keep their name and meaning in every version, so that an old reader can still place an
+/// event in its chain and call its run by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// Position in the chain, from 0.
+    pub seq: u64,
+    /// SHA-256 of the bytes of the previous `event.json`; `None` for the first.
+    pub prev: Option<Digest>,
+    /// `head.name`, where there is one that can be a name.
+    pub name: Option<RunName>,
 }
 
 /// Why bytes are not an event.
@@ -325,9 +351,12 @@ pub enum BadEvent {
     /// Spaces, key order, duplicate keys, floats, or another spelling of the same value.
     #[error("the event is not in canonical form")]
     NotCanonical,
-    /// No integer `v` or no `kind`.
-    #[error("the event has no version or no kind")]
+    /// No integer `v` from 1, no `kind`, or an envelope without `run`, `seq` or `prev`.
+    #[error("the event has no version, no kind, or no place in a run")]
     NoVersion,
+    /// A field that its version and kind do not have, or a default value that must be left out.
+    #[error("the event holds a field that its version does not have")]
+    ExtraField,
     /// A known version and kind whose fields do not fit.
     #[error("the event's fields do not fit its kind")]
     Fields(#[source] serde_json::Error),
@@ -353,13 +382,58 @@ impl Decoded {
         if canonical(&value)? != bytes {
             return Err(BadEvent::NotCanonical);
         }
-        let v = value.get("v").and_then(Value::as_u64).ok_or(BadEvent::NoVersion)?;
+        let v = value.get("v").and_then(Value::as_u64).filter(|v| *v > 0).ok_or(BadEvent::NoVersion)?;
         let kind = value.get("kind").and_then(Value::as_str).ok_or(BadEvent::NoVersion)?.to_owned();
-        const KINDS: [&str; 5] = ["spawn", "engine", "result", "abort", "prune"];
-        if v > FORMAT || !KINDS.contains(&kind.as_str()) {
-            return Ok(Decoded::Unknown { v, kind });
+        if v > FORMAT || !Body::KINDS.contains(&kind.as_str()) {
+            let envelope = Envelope::of(&value).ok_or(BadEvent::NoVersion)?;
+            return Ok(Decoded::Unknown { v, kind, envelope });
         }
-        serde_json::from_value(value).map(|e| Decoded::Known(Box::new(e))).map_err(BadEvent::Fields)
+        let event: Event = serde_json::from_value(value).map_err(BadEvent::Fields)?;
+        // A field we would drop is one a signature covers and no reader of this version sees.
+        if event.encode()? != bytes {
+            return Err(BadEvent::ExtraField);
+        }
+        Ok(Decoded::Known(Box::new(event)))
+    }
+
+    /// The event, if we understand it.
+    pub fn known(&self) -> Option<&Event> {
+        match self {
+            Decoded::Known(e) => Some(e),
+            Decoded::Unknown { .. } => None,
+        }
+    }
+
+    /// The kind's name; untrusted text when it is unknown.
+    pub fn kind(&self) -> &str {
+        match self {
+            Decoded::Known(e) => e.body.kind(),
+            Decoded::Unknown { kind, .. } => kind,
+        }
+    }
+
+    /// The part that every version shares.
+    pub fn envelope(&self) -> Envelope {
+        match self {
+            Decoded::Known(e) => {
+                Envelope { run: e.run.clone(), seq: e.seq, prev: e.prev, name: Some(e.head.name.clone()) }
+            }
+            Decoded::Unknown { envelope, .. } => envelope.clone(),
+        }
+    }
+}
+
+impl Envelope {
+    fn of(value: &Value) -> Option<Self> {
+        Some(Self {
+            run: value.get("run")?.as_str()?.parse().ok()?,
+            seq: value.get("seq")?.as_u64()?,
+            prev: match value.get("prev")? {
+                Value::Null => None,
+                prev => Some(prev.as_str()?.parse().ok()?),
+            },
+            name: value.pointer("/head/name").and_then(Value::as_str).and_then(|n| n.parse().ok()),
+        })
     }
 }
 
@@ -368,7 +442,7 @@ impl Decoded {
 fn canonical(value: &Value) -> Result<Vec<u8>, BadEvent> {
     fn fits(v: &Value) -> bool {
         match v {
-            Value::Number(n) => n.is_i64() || n.is_u64(),
+            Value::Number(n) => n.as_i64().is_some_and(|n| n.unsigned_abs() <= MAX_INTEGER),
             Value::Array(a) => a.iter().all(fits),
             Value::Object(o) => o.iter().all(|(k, v)| k.is_ascii() && fits(v)),
             _ => true,
@@ -378,4 +452,88 @@ fn canonical(value: &Value) -> Result<Vec<u8>, BadEvent> {
         return Err(BadEvent::NotCanonical);
     }
     serde_json::to_vec(value).map_err(BadEvent::Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spawn() -> Event {
+        let body = Body::Spawn(Spawn {
+            repo: "0123456789abcdef0123456789abcdef".into(),
+            name: "EG-026".parse().unwrap(),
+            role: "developer".parse().unwrap(),
+            cr: None,
+            branch: "refs/heads/wt/EG-026".into(),
+            base: "1".repeat(40).parse().unwrap(),
+            target: Some("refs/heads/main".into()),
+            local_base: false,
+            policy: PolicyInForce { source: "built-in".into(), sha256: Digest::of(b"") },
+            strip: Vec::new(),
+        });
+        Event {
+            v: FORMAT,
+            run: RunId::new(1_764_531_644_000, 7),
+            seq: 0,
+            prev: None,
+            time: 1_764_531_644,
+            actor: Actor { name: "Ada \u{e9}\u{1}\"".into(), email: "ada@example.org".into() },
+            att: Vec::new(),
+            head: Head::advance(None, 0, &body).unwrap(),
+            body,
+        }
+    }
+
+    fn parse(text: &str) -> Result<Decoded, BadEvent> {
+        Decoded::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn one_event_has_one_spelling() {
+        let bytes = spawn().encode().unwrap();
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        // Keys sorted at every depth: fails if a dependency turns serde_json's `preserve_order` on.
+        assert!(text.starts_with(
+            "{\"actor\":{\"email\":\"ada@example.org\",\"name\":\"Ada é\\u0001\\\"\"},\"body\":{\"base\":"
+        ));
+        assert_eq!(Decoded::parse(&bytes).unwrap().known(), Some(&spawn()));
+        for (what, from, to) in [
+            ("a space", "{\"actor\"", "{ \"actor\""),
+            ("a duplicate key", "\"seq\":0", "\"seq\":1,\"seq\":0"),
+            ("a float", "\"seq\":0", "\"seq\":0.0"),
+            ("an exponent", "\"seq\":0", "\"seq\":0e0"),
+            ("an escape that needs none", "ada@", "\\u0061da@"),
+            ("a trailing line feed", "\"v\":1}", "\"v\":1}\n"),
+            ("an integer that doubles cannot hold", "1764531644,", "9007199254740993,"),
+            ("a key that is not ASCII", "{\"actor\"", "{\"\u{e9}\":1,\"actor\""),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            assert_ne!(changed, text, "{what}");
+            assert!(matches!(parse(&changed), Err(BadEvent::NotCanonical)), "{what}");
+        }
+        let extra = text.replacen("{\"actor\"", "{\"a\":1,\"actor\"", 1);
+        assert!(matches!(parse(&extra), Err(BadEvent::ExtraField)));
+        let spelled = text.replacen("\"body\"", "\"att\":[],\"body\"", 1);
+        assert!(matches!(parse(&spelled), Err(BadEvent::ExtraField)));
+        assert!(matches!(parse("{}"), Err(BadEvent::NoVersion)));
+        assert!(matches!(parse(&text.replace("\"v\":1}", "\"v\":0}")), Err(BadEvent::NoVersion)));
+        assert!(matches!(parse(&" ".repeat(MAX_EVENT + 1)), Err(BadEvent::TooLarge(_))));
+        assert!(matches!(parse(&"[".repeat(10_000)), Err(BadEvent::Json(_))));
+    }
+
+    #[test]
+    fn newer_versions_and_kinds_are_unknown_and_not_lost() {
+        let text = String::from_utf8(spawn().encode().unwrap()).unwrap();
+        for (from, to, v, kind) in [
+            ("\"v\":1}", "\"v\":2,\"zz\":[]}", 2, "spawn"),
+            ("\"kind\":\"spawn\"", "\"kind\":\"dance\"", 1, "dance"),
+        ] {
+            let Decoded::Unknown { v: found, kind: name, envelope } = parse(&text.replace(from, to)).unwrap()
+            else {
+                panic!("{to} is not known")
+            };
+            assert_eq!((found, name.as_str(), envelope.seq), (v, kind, 0));
+            assert_eq!(envelope.name.unwrap().as_str(), "EG-026");
+        }
+    }
 }

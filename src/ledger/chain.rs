@@ -1,0 +1,402 @@
+//! Reading: tips for a list, whole chains with every check.
+
+use super::{
+    ARCHIVE, ATTACHMENTS, EVENT_FILE, LIMIT_BYTES, LIMIT_EVENTS, Ledger, MAX_SIGNATURE, RUNS, SIGNATURE_FILE,
+};
+use crate::git::{self, ObjectKind, TreeEntry};
+use crate::model::{
+    BadEvent, BadFold, Body, Decoded, Digest, Event, Failure, Head, MAX_EVENT, MAX_EVENTS, MAX_RUN, Oid,
+    RunId,
+};
+use crate::text::Untrusted;
+use std::error::Error as _;
+
+/// The newest event of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tip {
+    /// The run.
+    pub run: RunId,
+    /// The event's commit, which the run's ref names.
+    pub commit: Oid,
+    /// The event.
+    pub event: Decoded,
+}
+
+impl Tip {
+    /// What the newest event says about the run; `None` when we do not understand it. Checked against the
+    /// fold only by [`Ledger::chain`].
+    pub fn head(&self) -> Option<&Head> {
+        self.event.known().map(|e| &e.head)
+    }
+
+    /// The newest event, or a failure that says why nothing can be done with this run here.
+    pub fn understood(&self) -> Result<&Event, Failure> {
+        match &self.event {
+            Decoded::Known(event) => Ok(event),
+            Decoded::Unknown { v, kind, .. } => Err(unknown(&self.run, *v, kind)),
+        }
+    }
+
+    /// The run's name, else its id.
+    pub fn label(&self) -> String {
+        self.event.envelope().name.map_or_else(|| self.run.to_string(), |n| n.to_string())
+    }
+}
+
+pub(super) fn unknown(run: &RunId, v: u64, kind: &str) -> Failure {
+    Failure::fatal(format!(
+        "run {run} holds an event '{}' of format version {v}, which this git-agent does not know",
+        Untrusted::new(kind)
+    ))
+    .hint("install a newer git-agent; nothing was written to the run")
+}
+
+/// A ref below `refs/agent-runs/` that holds no event we can read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// Full name of the ref.
+    pub name: String,
+    /// The run; `None` when the ref is not named like one.
+    pub run: Option<RunId>,
+    /// What the ref names.
+    pub commit: Oid,
+    /// What is wrong, for a person. Untrusted parts are escaped already.
+    pub why: String,
+}
+
+/// All live runs.
+#[derive(Debug, Clone, Default)]
+pub struct Tips {
+    /// Those whose newest event can be read, unknown kinds and versions included; oldest run id first.
+    pub tips: Vec<Tip>,
+    /// The others.
+    pub broken: Vec<Broken>,
+    /// Whether archived runs exist beside them.
+    pub archived: bool,
+}
+
+/// What is wrong with an event.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The object store failed, or an object is missing.
+    #[error(transparent)]
+    Git(#[from] git::Error),
+    /// `event.json` is not an event.
+    #[error(transparent)]
+    Event(#[from] BadEvent),
+    /// The chain does not fold.
+    #[error(transparent)]
+    Fold(#[from] BadFold),
+    /// It was copied from another run.
+    #[error("it belongs to run {0}")]
+    OtherRun(RunId),
+    /// It was moved inside the run.
+    #[error("it is number {says} in the place of number {place}")]
+    Seq {
+        /// Where it stands.
+        place: u64,
+        /// What it says.
+        says: u64,
+    },
+    /// The event before it is another one than when it was written.
+    #[error("'prev' is not the digest of the event before it")]
+    Prev,
+    /// The tree lacks something or holds something else.
+    #[error("its tree {0}")]
+    Tree(String),
+    /// An attachment is not the one the event names.
+    #[error("attachment '{name}' {what}")]
+    Attachment {
+        /// Its name, escaped.
+        name: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A base or a snapshot that only a parent protects is not a parent.
+    #[error("its commit does not have {0} as a parent")]
+    Evidence(Oid),
+    /// Not the first event, and no parent.
+    #[error("its commit has no parent")]
+    NoParent,
+    /// More events than a run may hold.
+    #[error("the run holds more events than the {MAX_EVENTS} that a run may hold")]
+    TooMany,
+    /// More bytes than a run may hold.
+    #[error("the run holds more bytes than the {MAX_RUN} that a run may hold")]
+    TooLarge,
+}
+
+impl Fault {
+    fn sentence(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(e) = cause {
+            text.push_str(&format!(": {e}"));
+            cause = e.source();
+        }
+        text
+    }
+}
+
+/// A whole run, every link of it checked.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    /// The run.
+    pub run: RunId,
+    /// Commit and event, oldest first; never empty.
+    pub events: Vec<(Oid, Decoded)>,
+    /// Size of all events, signatures and attachments.
+    pub bytes: u64,
+    /// The fold; `None` when the newest event is unknown.
+    pub head: Option<Head>,
+    /// SHA-256 of the newest event's bytes: `prev` of the next.
+    pub(super) last: Digest,
+}
+
+impl Chain {
+    /// The events we understand, oldest first.
+    pub fn known(&self) -> impl DoubleEndedIterator<Item = (&Oid, &Event)> {
+        self.events.iter().filter_map(|(oid, e)| Some((oid, e.known()?)))
+    }
+
+    /// The first event that we do not understand: its version and kind.
+    pub fn unknown(&self) -> Option<(u64, &str)> {
+        self.events.iter().find_map(|(_, e)| match e {
+            Decoded::Unknown { v, kind, .. } => Some((*v, kind.as_str())),
+            Decoded::Known(_) => None,
+        })
+    }
+}
+
+/// One event commit as stored.
+struct Stored {
+    commit: Oid,
+    parents: Vec<Oid>,
+    tree: Vec<TreeEntry>,
+    bytes: Vec<u8>,
+    event: Decoded,
+}
+
+impl Ledger<'_> {
+    /// The newest event of every live run: one listing and three small objects a run.
+    pub fn tips(&self) -> Result<Tips, Failure> {
+        let mut all = Tips::default();
+        for found in self.repo.refs(&[RUNS])? {
+            if found.name.starts_with(ARCHIVE) {
+                all.archived = true;
+                continue;
+            }
+            let run: Result<RunId, _> = found.name[RUNS.len()..].parse();
+            let why = match &run {
+                Ok(run) => match self.stored(run, &found.oid) {
+                    Ok(s) => {
+                        all.tips.push(Tip { run: run.clone(), commit: s.commit, event: s.event });
+                        continue;
+                    }
+                    // No event's fault: nothing could be read at all.
+                    Err(Fault::Git(e @ (git::Error::NoGit(_) | git::Error::Io { .. }))) => {
+                        return Err(e.into());
+                    }
+                    Err(fault) => fault.sentence(),
+                },
+                Err(_) => "it is not named like a run".to_owned(),
+            };
+            all.broken.push(Broken { name: found.name, run: run.ok(), commit: found.oid, why });
+        }
+        Ok(all)
+    }
+
+    /// The newest event of one run; `None` when there is no such run.
+    pub fn tip(&self, run: &RunId) -> Result<Option<Tip>, Failure> {
+        let Some(commit) = self.repo.ref_tip(&Self::ref_name(run))? else { return Ok(None) };
+        let stored = self.stored(run, &commit).map_err(|fault| broken(run, &commit, None, fault))?;
+        Ok(Some(Tip { run: run.clone(), commit: stored.commit, event: stored.event }))
+    }
+
+    /// Walks a run from its newest event to its first and checks everything that can be checked without
+    /// keys: canonical form, order, digests, fold, attachments, evidence, caps.
+    pub fn chain(&self, tip: &Tip) -> Result<Chain, Failure> {
+        let run = &tip.run;
+        let mut newest_first = Vec::new();
+        let mut at = tip.commit.clone();
+        loop {
+            let stored = self.stored(run, &at).map_err(|fault| broken(run, &at, None, fault))?;
+            let first = stored.event.envelope().seq == 0;
+            let parent = stored.parents.first().cloned();
+            newest_first.push(stored);
+            match parent {
+                _ if first => break,
+                _ if newest_first.len() as u64 >= LIMIT_EVENTS => {
+                    return Err(broken(run, &at, None, Fault::TooMany));
+                }
+                Some(parent) => at = parent,
+                None => return Err(broken(run, &at, None, Fault::NoParent)),
+            }
+        }
+        let mut chain = Chain {
+            run: run.clone(),
+            events: Vec::with_capacity(newest_first.len()),
+            bytes: 0,
+            head: None,
+            last: Digest::of(b""),
+        };
+        for stored in newest_first.into_iter().rev() {
+            let place = chain.events.len() as u64;
+            self.link(&mut chain, &stored).map_err(|f| broken(run, &stored.commit, Some(place), f))?;
+            chain.last = Digest::of(&stored.bytes);
+            chain.events.push((stored.commit, stored.event));
+        }
+        Ok(chain)
+    }
+
+    /// Checks that `next` may follow `chain`, and adds its size and head to it.
+    fn link(&self, chain: &mut Chain, next: &Stored) -> Result<(), Fault> {
+        let place = chain.events.len() as u64;
+        let envelope = next.event.envelope();
+        if envelope.seq != place {
+            return Err(Fault::Seq { place, says: envelope.seq });
+        }
+        if envelope.prev != (place > 0).then_some(chain.last) {
+            return Err(Fault::Prev);
+        }
+        let closes = next.event.known().is_none_or(|e| e.body.closes());
+        if place >= MAX_EVENTS && !closes {
+            return Err(Fault::TooMany);
+        }
+        chain.bytes += next.bytes.len() as u64 + self.check_tree(next)?;
+        if chain.bytes > if closes { LIMIT_BYTES } else { MAX_RUN } {
+            return Err(Fault::TooLarge);
+        }
+        let Decoded::Known(event) = &next.event else {
+            chain.head = None;
+            return Ok(());
+        };
+        let evidence = if place == 0 { &next.parents[..] } else { &next.parents[1..] };
+        if let Some(needed) = pinned(&event.body)
+            && !evidence.contains(needed)
+        {
+            return Err(Fault::Evidence(needed.clone()));
+        }
+        // After an unknown event the fold is lost; the next known one starts it again.
+        if chain.head.is_some() || place == 0 {
+            let folded = Head::advance(chain.head.as_ref(), place, &event.body)?;
+            if folded != event.head {
+                return Err(BadFold::HeadDiffers(place).into());
+            }
+        }
+        chain.head = Some(event.head.clone());
+        Ok(())
+    }
+
+    /// Checks what lies beside `event.json`; returns its size. Of an unknown event only the size is known.
+    fn check_tree(&self, stored: &Stored) -> Result<u64, Fault> {
+        let objects = self.repo.objects()?;
+        let size = |entry: &TreeEntry| match objects.header(&entry.oid)? {
+            Some((ObjectKind::Blob, size)) => Ok(size),
+            _ => Err(Fault::Git(git::Error::Missing(entry.oid.to_string()))),
+        };
+        let known = stored.event.known();
+        let mut total = 0;
+        let mut attached = Vec::new();
+        for entry in &stored.tree {
+            match (&entry.name[..], entry.mode) {
+                (b"event.json", 0o100_644) => {}
+                (b"event.sig", 0o100_644) => {
+                    let size = size(entry)?;
+                    if size > MAX_SIGNATURE {
+                        return Err(Fault::Tree(format!(
+                            "holds a signature of more than {MAX_SIGNATURE} bytes"
+                        )));
+                    }
+                    total += size;
+                }
+                (b"att", 0o040_000) => attached = objects.tree(&entry.oid)?,
+                _ if known.is_none() => {}
+                (name, mode) => {
+                    return Err(Fault::Tree(format!("holds '{}' ({mode:06o})", Untrusted::new(name))));
+                }
+            }
+        }
+        let Some(event) = known else { return Ok(total) };
+        let bad = |name: &[u8], what| Fault::Attachment { name: Untrusted::new(name).to_string(), what };
+        for entry in &attached {
+            let Some(named) = event.att.iter().find(|a| a.name.as_bytes() == entry.name) else {
+                return Err(bad(&entry.name, "is not named in the event"));
+            };
+            if entry.mode != 0o100_644 {
+                return Err(bad(&entry.name, "is not a plain file"));
+            }
+            if size(entry)? != named.size || named.size > LIMIT_BYTES {
+                return Err(bad(&entry.name, "has another size"));
+            }
+            if objects.blob_digest(&entry.oid)? != named.sha256 {
+                return Err(bad(&entry.name, "has another content"));
+            }
+            total += named.size;
+        }
+        if let Some(lost) = event.att.iter().find(|a| !attached.iter().any(|e| e.name == a.name.as_bytes())) {
+            return Err(bad(lost.name.as_bytes(), "is missing"));
+        }
+        if attached.len() != event.att.len() {
+            return Err(bad(b"", "is named twice"));
+        }
+        Ok(total)
+    }
+
+    /// Content of an attachment, checked against the event; `None` when the event names none of that name.
+    pub fn attachment(&self, commit: &Oid, event: &Event, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(named) = event.att.iter().find(|a| a.name == name) else { return Ok(None) };
+        let objects = self.repo.objects()?;
+        let tree = objects.commit(commit)?.tree;
+        let fault = |what| {
+            let name = Untrusted::new(name).to_string();
+            broken(&event.run, commit, Some(event.seq), Fault::Attachment { name, what })
+        };
+        let entry =
+            objects.entry_at(&tree, &format!("{ATTACHMENTS}/{name}"))?.ok_or_else(|| fault("is missing"))?;
+        let bytes = objects.expect(&entry.oid, ObjectKind::Blob, LIMIT_BYTES)?;
+        if bytes.len() as u64 != named.size || Digest::of(&bytes) != named.sha256 {
+            return Err(fault("has another content"));
+        }
+        Ok(Some(bytes))
+    }
+
+    fn stored(&self, run: &RunId, commit: &Oid) -> Result<Stored, Fault> {
+        let objects = self.repo.objects()?;
+        let data = objects.commit(commit)?;
+        let tree = objects.tree(&data.tree)?;
+        debug_assert!(SIGNATURE_FILE == "event.sig" && ATTACHMENTS == "att");
+        let file = tree
+            .iter()
+            .find(|e| e.name == EVENT_FILE.as_bytes() && e.mode == 0o100_644)
+            .ok_or_else(|| Fault::Tree(format!("holds no file '{EVENT_FILE}'")))?;
+        let bytes = match objects.header(&file.oid)? {
+            Some((ObjectKind::Blob, size)) if size > MAX_EVENT as u64 => {
+                return Err(BadEvent::TooLarge(usize::try_from(size).unwrap_or(usize::MAX)).into());
+            }
+            _ => objects.expect(&file.oid, ObjectKind::Blob, MAX_EVENT as u64)?,
+        };
+        let event = Decoded::parse(&bytes)?;
+        let says = event.envelope().run;
+        if says != *run {
+            return Err(Fault::OtherRun(says));
+        }
+        Ok(Stored { commit: commit.clone(), parents: data.parents, tree, bytes, event })
+    }
+}
+
+/// The commit that an event names and that therefore must be one of its parents.
+pub(super) fn pinned(body: &Body) -> Option<&Oid> {
+    match body {
+        Body::Spawn(s) => Some(&s.base),
+        Body::Result(r) => Some(&r.snapshot),
+        Body::Engine(_) | Body::Abort(_) | Body::Prune(_) => None,
+    }
+}
+
+fn broken(run: &RunId, commit: &Oid, seq: Option<u64>, fault: Fault) -> Failure {
+    let which = seq.map_or_else(String::new, |n| format!(" {n}"));
+    Failure::fatal(format!("run {run}: event{which} ({}) cannot be trusted", commit.short()))
+        .because(fault)
+        .hint(format!("look at it with: git log -p {}", Ledger::ref_name(run)))
+}

@@ -48,6 +48,12 @@ pub enum TransferError {
     Git(#[from] Error),
 }
 
+impl From<TransferError> for crate::model::Failure {
+    fn from(e: TransferError) -> Self {
+        Self::fatal("the run's objects were not imported").because(e)
+    }
+}
+
 /// An object directory that is not part of the repository yet. Dropped without [`Quarantine::release`], it
 /// is deleted; a crash leaves a `tmp_objdir-*` folder, which git's own `prune` takes.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use super::store::{self, Recipe};
 use super::{Layout, Open, base};
 use crate::git::{Call, Place, RefError, Repo, Transaction};
 use crate::ledger::{Draft, Folder, Ledger, TASK};
-use crate::model::{Body, Failure, Oid, Spawn};
+use crate::model::{Body, Failure, Spawn};
 use crate::os::lock::Lock;
 use crate::os::process::{self, Identity};
 use crate::os::files;

@@ -61,7 +61,7 @@ fn identity(run: &Open<'_>) -> Result<(), Failure> {
         .map_err(|e| Failure::fatal("the run's tree cannot be looked at").because(e))?;
     let made = run.folder.tree;
     match found {
-        Some(m) if m.is_dir() && Some(m.id) == made => Ok(()),
+        Some(m) if m.is_dir() && Some((m.id.dev, m.id.ino)) == made => Ok(()),
         found => Err(Failure::fatal(format!(
             "the tree of run '{}' {}: '{}'",
             run.folder.name,

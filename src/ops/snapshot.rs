@@ -3,7 +3,7 @@
 //! nothing the agent did to its own index, refs or configuration counts. See DESIGN notes in
 //! `docs/decisions/0006-snapshot-from-disk.md`.
 
-use super::{Frozen, Open, store};
+use super::{Frozen, Open, confine, store};
 use crate::git::{Answer, Bounds, Call, Place, Quarantine};
 use crate::model::{Failure, Oid, Report};
 use crate::os::cage::{self, CageSpec};
@@ -81,7 +81,8 @@ impl<'a, 'r> Shot<'a, 'r> {
         let index = scratch.join("index");
         files::copy_keep_mtime(&run.layout.pristine_index(), &index).map_err(fail)?;
         files::give(&index, run.identity()).map_err(fail)?;
-        let spec = run.plumbing_cage(&[&run.layout.tree(), &run.layout.store()], &[&scratch, &run.layout.store().join("lfs")])?;
+        let lfs = run.layout.store().join("lfs");
+        let spec = confine::spec(run, &[&run.layout.tree(), &run.layout.store()], &[&scratch, &lfs])?;
         let tree = Dir::open(&run.layout.tree()).map_err(fail)?;
         Ok(Self { run, spec, tree, scratch })
     }

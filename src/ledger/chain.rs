@@ -178,24 +178,21 @@ struct Stored {
 }
 
 impl Ledger<'_> {
-    /// The newest event of every live run: one listing and three small objects a run.
+    /// The newest event of every live run: one listing of refs, and of every run its event only.
     pub fn tips(&self) -> Result<Tips, Failure> {
         let mut all = Tips::default();
-        for found in self.repo.refs(&[RUNS])? {
-            if found.name.starts_with(ARCHIVE) {
-                all.archived = true;
-                continue;
-            }
+        let (archived, refs): (Vec<_>, Vec<_>) =
+            self.repo.refs(&[RUNS])?.into_iter().partition(|r| r.name.starts_with(ARCHIVE));
+        all.archived = !archived.is_empty();
+        let commits: Vec<Oid> = refs.iter().map(|r| r.oid.clone()).collect();
+        let files = self.repo.objects()?.files_at(&commits, EVENT_FILE, MAX_EVENT as u64)?;
+        for (found, file) in refs.into_iter().zip(files) {
             let run: Result<RunId, _> = found.name[RUNS.len()..].parse();
             let why = match &run {
-                Ok(run) => match self.stored(run, &found.oid) {
-                    Ok(s) => {
-                        all.tips.push(Tip { run: run.clone(), commit: s.commit, event: s.event });
+                Ok(run) => match file.map_err(Fault::from).and_then(|bytes| decode(run, &bytes)) {
+                    Ok(event) => {
+                        all.tips.push(Tip { run: run.clone(), commit: found.oid, event });
                         continue;
-                    }
-                    // No event's fault: nothing could be read at all.
-                    Err(Fault::Git(e @ (git::Error::NoGit(_) | git::Error::Io { .. }))) => {
-                        return Err(e.into());
                     }
                     Err(fault) => fault.sentence(),
                 },
@@ -370,19 +367,17 @@ impl Ledger<'_> {
             .iter()
             .find(|e| e.name == EVENT_FILE.as_bytes() && e.mode == 0o100_644)
             .ok_or_else(|| Fault::Tree(format!("holds no file '{EVENT_FILE}'")))?;
-        let bytes = match objects.header(&file.oid)? {
-            Some((ObjectKind::Blob, size)) if size > MAX_EVENT as u64 => {
-                return Err(BadEvent::TooLarge(usize::try_from(size).unwrap_or(usize::MAX)).into());
-            }
-            _ => objects.expect(&file.oid, ObjectKind::Blob, MAX_EVENT as u64)?,
-        };
-        let event = Decoded::parse(&bytes)?;
-        let says = event.envelope().run;
-        if says != *run {
-            return Err(Fault::OtherRun(says));
-        }
+        let bytes = objects.expect(&file.oid, ObjectKind::Blob, MAX_EVENT as u64)?;
+        let event = decode(run, &bytes)?;
         Ok(Stored { commit: commit.clone(), parents: data.parents, tree, bytes, event })
     }
+}
+
+/// Reads `event.json` of a run.
+fn decode(run: &RunId, bytes: &[u8]) -> Result<Decoded, Fault> {
+    let event = Decoded::parse(bytes)?;
+    let says = event.envelope().run;
+    if says == *run { Ok(event) } else { Err(Fault::OtherRun(says)) }
 }
 
 /// The commit that an event names and that therefore must be one of its parents.

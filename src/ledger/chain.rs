@@ -2,11 +2,12 @@
 
 use super::{
     ARCHIVE, ATTACHMENTS, EVENT_FILE, LIMIT_BYTES, LIMIT_EVENTS, Ledger, MAX_SIGNATURE, RUNS, SIGNATURE_FILE,
+    TASK, append::is_attachment_name,
 };
 use crate::git::{self, ObjectKind, TreeEntry};
 use crate::model::{
-    BadEvent, BadFold, Body, Decoded, Digest, Event, Failure, Head, MAX_EVENT, MAX_EVENTS, MAX_RUN, Oid,
-    RunId,
+    BadEvent, BadFold, Body, Decoded, Digest, Event, Failure, Head, MAX_EVENT, MAX_EVENTS, MAX_RUN, MAX_TASK,
+    Oid, RunId,
 };
 use crate::text::Untrusted;
 use std::error::Error as _;
@@ -296,9 +297,10 @@ impl Ledger<'_> {
         let mut total = 0;
         let mut attached = Vec::new();
         for entry in &stored.tree {
-            match (&entry.name[..], entry.mode) {
-                (b"event.json", 0o100_644) => {}
-                (b"event.sig", 0o100_644) => {
+            let name = String::from_utf8_lossy(&entry.name);
+            match (&*name, entry.mode) {
+                (EVENT_FILE, 0o100_644) => {}
+                (SIGNATURE_FILE, 0o100_644) => {
                     let size = size(entry)?;
                     if size > MAX_SIGNATURE {
                         return Err(Fault::Tree(format!(
@@ -307,15 +309,23 @@ impl Ledger<'_> {
                     }
                     total += size;
                 }
-                (b"att", 0o040_000) => attached = objects.tree(&entry.oid)?,
+                (ATTACHMENTS, 0o040_000) => attached = objects.tree(&entry.oid)?,
                 _ if known.is_none() => {}
-                (name, mode) => {
-                    return Err(Fault::Tree(format!("holds '{}' ({mode:06o})", Untrusted::new(name))));
+                (_, mode) => {
+                    return Err(Fault::Tree(format!("holds '{}' ({mode:06o})", Untrusted::new(&entry.name))));
                 }
             }
         }
         let Some(event) = known else { return Ok(total) };
         let bad = |name: &[u8], what| Fault::Attachment { name: Untrusted::new(name).to_string(), what };
+        for (i, named) in event.att.iter().enumerate() {
+            if !is_attachment_name(&named.name) || (i > 0 && event.att[i - 1].name >= named.name) {
+                return Err(bad(named.name.as_bytes(), "is out of order or cannot be called so"));
+            }
+            if named.size > if named.name == TASK { MAX_TASK as u64 } else { LIMIT_BYTES } {
+                return Err(bad(named.name.as_bytes(), "is too large"));
+            }
+        }
         for entry in &attached {
             let Some(named) = event.att.iter().find(|a| a.name.as_bytes() == entry.name) else {
                 return Err(bad(&entry.name, "is not named in the event"));
@@ -323,7 +333,7 @@ impl Ledger<'_> {
             if entry.mode != 0o100_644 {
                 return Err(bad(&entry.name, "is not a plain file"));
             }
-            if size(entry)? != named.size || named.size > LIMIT_BYTES {
+            if size(entry)? != named.size {
                 return Err(bad(&entry.name, "has another size"));
             }
             if objects.blob_digest(&entry.oid)? != named.sha256 {
@@ -333,9 +343,6 @@ impl Ledger<'_> {
         }
         if let Some(lost) = event.att.iter().find(|a| !attached.iter().any(|e| e.name == a.name.as_bytes())) {
             return Err(bad(lost.name.as_bytes(), "is missing"));
-        }
-        if attached.len() != event.att.len() {
-            return Err(bad(b"", "is named twice"));
         }
         Ok(total)
     }
@@ -362,7 +369,6 @@ impl Ledger<'_> {
         let objects = self.repo.objects()?;
         let data = objects.commit(commit)?;
         let tree = objects.tree(&data.tree)?;
-        debug_assert!(SIGNATURE_FILE == "event.sig" && ATTACHMENTS == "att");
         let file = tree
             .iter()
             .find(|e| e.name == EVENT_FILE.as_bytes() && e.mode == 0o100_644)

@@ -150,6 +150,31 @@ impl Objects {
         Ok(None)
     }
 
+    /// The content of the top-level file `name` of each commit, in order; an item that is missing, no file or
+    /// larger than `max` is an error of its own. Through the executable the questions go out in batches,
+    /// because one round trip a file costs more than the file.
+    pub fn files_at(
+        &self,
+        commits: &[Oid],
+        name: &str,
+        max: u64,
+    ) -> Result<Vec<Result<Vec<u8>, Error>>, Error> {
+        match &self.door {
+            Door::Library(repo) => Ok(commits
+                .iter()
+                .map(|commit| {
+                    let missing = || Error::Missing(format!("{commit}:{name}"));
+                    let commit = repo.find_commit(git2_oid(commit)?).map_err(|_| missing())?;
+                    let tree = repo.find_tree(commit.tree_id()).map_err(|_| missing())?;
+                    let entry = tree.get_name(name).ok_or_else(missing)?;
+                    let oid: Oid = entry.id().to_string().parse().map_err(Error::Missing)?;
+                    self.expect(&oid, ObjectKind::Blob, max)
+                })
+                .collect()),
+            Door::Executable(batch) => self.batch(batch, |b| b.files_at(commits, name, max)),
+        }
+    }
+
     /// Stores an object and returns its id. Storing it twice is no error.
     pub fn write(&self, kind: ObjectKind, bytes: &[u8]) -> Result<Oid, Error> {
         match &self.door {
@@ -284,6 +309,70 @@ impl Batch {
             },
             _ => Err(Error::Unreadable { verb: "cat-file".into(), what: line }),
         }
+    }
+
+    /// Asks many questions; `answer` gets each reply in order and must read what follows it. What is sent at
+    /// once fits into a pipe, so that git can never wait for us while we wait for it.
+    fn ask_many(
+        &mut self,
+        verb: &str,
+        names: &[String],
+        mut answer: impl FnMut(usize, Option<(Oid, ObjectKind, u64)>, &mut dyn Read) -> std::io::Result<()>,
+    ) -> Result<(), Error> {
+        let io = |source| Error::Io { verb: "cat-file".into(), source };
+        for (c, chunk) in names.chunks(32).enumerate() {
+            let questions: String = chunk.iter().map(|name| format!("{verb} {name}\n")).collect();
+            self.input.write_all(questions.as_bytes()).map_err(io)?;
+            self.input.flush().map_err(io)?;
+            for i in 0..chunk.len() {
+                let mut line = String::new();
+                self.output.read_line(&mut line).map_err(io)?;
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let found = match words[..] {
+                    [oid, kind, size] => match (oid.parse(), ObjectKind::parse(kind), size.parse()) {
+                        (Ok(oid), Some(kind), Ok(size)) => Some((oid, kind, size)),
+                        _ => return Err(Error::Unreadable { verb: "cat-file".into(), what: line }),
+                    },
+                    // `<name> missing`, and whatever else has neither type nor size.
+                    [_, _] => None,
+                    _ => return Err(Error::Unreadable { verb: "cat-file".into(), what: line }),
+                };
+                answer(c * 32 + i, found, &mut self.output).map_err(io)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn files_at(
+        &mut self,
+        commits: &[Oid],
+        name: &str,
+        max: u64,
+    ) -> Result<Vec<Result<Vec<u8>, Error>>, Error> {
+        let names: Vec<String> = commits.iter().map(|c| format!("{c}:{name}")).collect();
+        let mut files: Vec<_> = names.iter().map(|n| Err(Error::Missing(n.clone()))).collect();
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        self.ask_many("info", &names, |i, found, _| {
+            match found {
+                Some((_, ObjectKind::Blob, size)) if size > max => files[i] = Err(too_much(max)),
+                Some((oid, ObjectKind::Blob, _)) => {
+                    wanted.push(oid.to_string());
+                    places.push(i);
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        self.ask_many("contents", &wanted, |i, found, rest| {
+            if let Some((_, _, size)) = found {
+                let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX - 1) + 1];
+                rest.read_exact(&mut bytes)?;
+                bytes.pop();
+                files[places[i]] = Ok(bytes);
+            }
+            Ok(())
+        })?;
+        Ok(files)
     }
 
     fn header(&mut self, oid: &Oid) -> Result<Option<(ObjectKind, u64)>, Error> {

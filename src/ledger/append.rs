@@ -210,9 +210,13 @@ fn full(tip: &Tip, what: &str, body: &Body) -> Failure {
 }
 
 /// Attachments become files in a tree: one plain ASCII component.
-fn check_attachment(name: &str, content: &[u8]) -> Result<(), Failure> {
+pub(super) fn is_attachment_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    if name.is_empty() || name.len() > 100 || name.starts_with('.') || !name.bytes().all(plain) {
+    !name.is_empty() && name.len() <= 100 && !name.starts_with('.') && name.bytes().all(plain)
+}
+
+fn check_attachment(name: &str, content: &[u8]) -> Result<(), Failure> {
+    if !is_attachment_name(name) {
         return Err(Failure::fatal(format!(
             "'{}' cannot name an attachment",
             crate::text::Untrusted::new(name)

@@ -2,11 +2,12 @@
 
 use super::{
     ARCHIVE, ATTACHMENTS, EVENT_FILE, LIMIT_BYTES, LIMIT_EVENTS, Ledger, MAX_SIGNATURE, RUNS, SIGNATURE_FILE,
+    TASK, append::is_attachment_name,
 };
 use crate::git::{self, ObjectKind, TreeEntry};
 use crate::model::{
-    BadEvent, BadFold, Body, Decoded, Digest, Event, Failure, Head, MAX_EVENT, MAX_EVENTS, MAX_RUN, Oid,
-    RunId,
+    BadEvent, BadFold, Body, Decoded, Digest, Event, Failure, Head, MAX_EVENT, MAX_EVENTS, MAX_RUN, MAX_TASK,
+    Oid, RunId,
 };
 use crate::text::Untrusted;
 use std::error::Error as _;
@@ -178,24 +179,21 @@ struct Stored {
 }
 
 impl Ledger<'_> {
-    /// The newest event of every live run: one listing and three small objects a run.
+    /// The newest event of every live run: one listing of refs, and of every run its event only.
     pub fn tips(&self) -> Result<Tips, Failure> {
         let mut all = Tips::default();
-        for found in self.repo.refs(&[RUNS])? {
-            if found.name.starts_with(ARCHIVE) {
-                all.archived = true;
-                continue;
-            }
+        let (archived, refs): (Vec<_>, Vec<_>) =
+            self.repo.refs(&[RUNS])?.into_iter().partition(|r| r.name.starts_with(ARCHIVE));
+        all.archived = !archived.is_empty();
+        let commits: Vec<Oid> = refs.iter().map(|r| r.oid.clone()).collect();
+        let files = self.repo.objects()?.files_at(&commits, EVENT_FILE, MAX_EVENT as u64)?;
+        for (found, file) in refs.into_iter().zip(files) {
             let run: Result<RunId, _> = found.name[RUNS.len()..].parse();
             let why = match &run {
-                Ok(run) => match self.stored(run, &found.oid) {
-                    Ok(s) => {
-                        all.tips.push(Tip { run: run.clone(), commit: s.commit, event: s.event });
+                Ok(run) => match file.map_err(Fault::from).and_then(|bytes| decode(run, &bytes)) {
+                    Ok(event) => {
+                        all.tips.push(Tip { run: run.clone(), commit: found.oid, event });
                         continue;
-                    }
-                    // No event's fault: nothing could be read at all.
-                    Err(Fault::Git(e @ (git::Error::NoGit(_) | git::Error::Io { .. }))) => {
-                        return Err(e.into());
                     }
                     Err(fault) => fault.sentence(),
                 },
@@ -299,9 +297,10 @@ impl Ledger<'_> {
         let mut total = 0;
         let mut attached = Vec::new();
         for entry in &stored.tree {
-            match (&entry.name[..], entry.mode) {
-                (b"event.json", 0o100_644) => {}
-                (b"event.sig", 0o100_644) => {
+            let name = String::from_utf8_lossy(&entry.name);
+            match (&*name, entry.mode) {
+                (EVENT_FILE, 0o100_644) => {}
+                (SIGNATURE_FILE, 0o100_644) => {
                     let size = size(entry)?;
                     if size > MAX_SIGNATURE {
                         return Err(Fault::Tree(format!(
@@ -310,15 +309,23 @@ impl Ledger<'_> {
                     }
                     total += size;
                 }
-                (b"att", 0o040_000) => attached = objects.tree(&entry.oid)?,
+                (ATTACHMENTS, 0o040_000) => attached = objects.tree(&entry.oid)?,
                 _ if known.is_none() => {}
-                (name, mode) => {
-                    return Err(Fault::Tree(format!("holds '{}' ({mode:06o})", Untrusted::new(name))));
+                (_, mode) => {
+                    return Err(Fault::Tree(format!("holds '{}' ({mode:06o})", Untrusted::new(&entry.name))));
                 }
             }
         }
         let Some(event) = known else { return Ok(total) };
         let bad = |name: &[u8], what| Fault::Attachment { name: Untrusted::new(name).to_string(), what };
+        for (i, named) in event.att.iter().enumerate() {
+            if !is_attachment_name(&named.name) || (i > 0 && event.att[i - 1].name >= named.name) {
+                return Err(bad(named.name.as_bytes(), "is out of order or cannot be called so"));
+            }
+            if named.size > if named.name == TASK { MAX_TASK as u64 } else { LIMIT_BYTES } {
+                return Err(bad(named.name.as_bytes(), "is too large"));
+            }
+        }
         for entry in &attached {
             let Some(named) = event.att.iter().find(|a| a.name.as_bytes() == entry.name) else {
                 return Err(bad(&entry.name, "is not named in the event"));
@@ -326,7 +333,7 @@ impl Ledger<'_> {
             if entry.mode != 0o100_644 {
                 return Err(bad(&entry.name, "is not a plain file"));
             }
-            if size(entry)? != named.size || named.size > LIMIT_BYTES {
+            if size(entry)? != named.size {
                 return Err(bad(&entry.name, "has another size"));
             }
             if objects.blob_digest(&entry.oid)? != named.sha256 {
@@ -336,9 +343,6 @@ impl Ledger<'_> {
         }
         if let Some(lost) = event.att.iter().find(|a| !attached.iter().any(|e| e.name == a.name.as_bytes())) {
             return Err(bad(lost.name.as_bytes(), "is missing"));
-        }
-        if attached.len() != event.att.len() {
-            return Err(bad(b"", "is named twice"));
         }
         Ok(total)
     }
@@ -365,24 +369,21 @@ impl Ledger<'_> {
         let objects = self.repo.objects()?;
         let data = objects.commit(commit)?;
         let tree = objects.tree(&data.tree)?;
-        debug_assert!(SIGNATURE_FILE == "event.sig" && ATTACHMENTS == "att");
         let file = tree
             .iter()
             .find(|e| e.name == EVENT_FILE.as_bytes() && e.mode == 0o100_644)
             .ok_or_else(|| Fault::Tree(format!("holds no file '{EVENT_FILE}'")))?;
-        let bytes = match objects.header(&file.oid)? {
-            Some((ObjectKind::Blob, size)) if size > MAX_EVENT as u64 => {
-                return Err(BadEvent::TooLarge(usize::try_from(size).unwrap_or(usize::MAX)).into());
-            }
-            _ => objects.expect(&file.oid, ObjectKind::Blob, MAX_EVENT as u64)?,
-        };
-        let event = Decoded::parse(&bytes)?;
-        let says = event.envelope().run;
-        if says != *run {
-            return Err(Fault::OtherRun(says));
-        }
+        let bytes = objects.expect(&file.oid, ObjectKind::Blob, MAX_EVENT as u64)?;
+        let event = decode(run, &bytes)?;
         Ok(Stored { commit: commit.clone(), parents: data.parents, tree, bytes, event })
     }
+}
+
+/// Reads `event.json` of a run.
+fn decode(run: &RunId, bytes: &[u8]) -> Result<Decoded, Fault> {
+    let event = Decoded::parse(bytes)?;
+    let says = event.envelope().run;
+    if says == *run { Ok(event) } else { Err(Fault::OtherRun(says)) }
 }
 
 /// The commit that an event names and that therefore must be one of its parents.

@@ -10,7 +10,7 @@ mod names;
 pub mod repository;
 pub mod runs;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use append::{Draft, Prepared};
 pub use chain::{Broken, Chain, Fault, Tip, Tips};

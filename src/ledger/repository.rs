@@ -53,14 +53,7 @@ impl Ledger<'_> {
     /// Finds out which repository this is, gives it an id if it has none or only a copied one, and makes the
     /// root of its runs.
     pub fn home(&self) -> Result<Home, Failure> {
-        let here = Here::look(self)?;
-        if let Some(home) = here.settled()? {
-            return Ok(home);
-        }
-        // Everything that is not plain reading happens under a lock, and reads again first: sixteen
-        // processes that start together must agree on one id.
-        let _lock = here.lock()?;
-        here.settle()
+        Here::look(self)?.home()
     }
 }
 
@@ -98,6 +91,16 @@ impl Here {
             None => Place::State(state_folder()?),
         };
         Ok(Self { folder: folder_name(&main), common, at, forbidden, place })
+    }
+
+    fn home(&self) -> Result<Home, Failure> {
+        if let Some(home) = self.settled()? {
+            return Ok(home);
+        }
+        // Everything that is not plain reading happens under a lock, and reads again first: sixteen
+        // processes that start together must agree on one id.
+        let _lock = self.lock()?;
+        self.settle()
     }
 
     fn id_file(&self) -> PathBuf {
@@ -140,7 +143,7 @@ impl Here {
         let Some(id) = self.id()? else { return Ok(None) };
         let root = self.root(&id)?;
         match self.record(&root)? {
-            Some(r) if r.id == id && self.judge(&r) == Verdict::Ours && self.is_exact(&r) => {
+            Some(r) if r.id == id && self.is_same(&r) && self.judge(&r) == Verdict::Ours => {
                 self.check_root(&root)?;
                 Ok(Some(Home { id, root, notes: Vec::new() }))
             }
@@ -288,14 +291,17 @@ impl Here {
         crate::text::quote_path(self.common.as_os_str().as_bytes()).into_owned()
     }
 
-    fn is_exact(&self, r: &Record) -> bool {
-        r.path == self.path_text() && (r.dev, r.ino) == (self.at.dev, self.at.ino)
+    fn is_same(&self, r: &Record) -> bool {
+        (r.dev, r.ino) == (self.at.dev, self.at.ino)
     }
 
     fn judge(&self, r: &Record) -> Verdict {
         let same_path = r.path == self.path_text();
-        if (r.dev, r.ino) == (self.at.dev, self.at.ino) {
-            return if same_path { Verdict::Ours } else { Verdict::Moved };
+        if self.is_same(r) {
+            // Seen through a bind mount it has two paths at once; then nothing has moved.
+            let still_there =
+                || files::lstat(Path::new(&r.path)).is_ok_and(|m| m.is_some_and(|m| m.id == self.at));
+            return if same_path || still_there() { Verdict::Ours } else { Verdict::Moved };
         }
         if same_path {
             // Device numbers change from boot to boot (NFS, btrfs, containers); inode numbers do not.
@@ -415,4 +421,59 @@ fn real(path: &Path) -> Result<PathBuf, Failure> {
 
 fn cannot(what: &str, path: &Path, e: io::Error) -> Failure {
     Failure::fatal(format!("cannot {what} '{}'", path.display())).because(e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::Repo;
+    use crate::ledger::tests::{Fixture, git};
+
+    /// As without `agent.root`, but not in the person's own state folder.
+    fn home(path: &Path, state: &Path) -> Home {
+        let repo = Repo::discover(path).unwrap();
+        let mut here = Here::look(&Ledger::new(&repo)).unwrap();
+        here.place = Place::State(state.to_owned());
+        here.home().unwrap()
+    }
+
+    #[test]
+    fn a_renamed_repository_finds_its_runs_and_a_copy_finds_the_record() {
+        let f = Fixture::new(&[]);
+        let state = f.dir.path().join("state/git-agent");
+        let first = home(&f.path(), &state);
+        assert_eq!(first.root, state.join(format!("project-{}", &first.id[..12])));
+
+        let renamed = f.dir.path().join("other name");
+        files::rename(&f.path(), &renamed).unwrap();
+        assert_eq!(home(&renamed, &state).root, first.root);
+
+        // `git clone` brings no id; a copied `agent/id` does.
+        git(f.dir.path(), &["clone", "-q", "other name", "copy"]);
+        let copy = f.dir.path().join("copy");
+        files::create_dir(&copy.join(".git/agent"), 0o755).unwrap();
+        files::copy_keep_mtime(&renamed.join(".git/agent/id"), &copy.join(".git/agent/id")).unwrap();
+        let second = home(&copy, &state);
+        assert_ne!(second.id, first.id);
+        assert_eq!(second.root, state.join(format!("copy-{}", &second.id[..12])));
+        assert_eq!(home(&renamed, &state), Home { notes: Vec::new(), ..first });
+
+        // Another machine or another state folder: nothing to compare with, the id stays.
+        assert_eq!(home(&copy, &f.dir.path().join("state2")).id, second.id);
+    }
+
+    #[test]
+    fn folder_names_need_no_quoting() {
+        for (name, folder) in [
+            ("/x/my proj", "my-proj"),
+            ("/x/a.git", "a"),
+            ("/x/.git", "repository"),
+            ("/", "repository"),
+            ("/x/-é", "repository"),
+            ("/x/é.b", "b"),
+        ] {
+            let found = folder_name(Path::new(name));
+            assert_eq!(found, folder, "{name}");
+        }
+    }
 }

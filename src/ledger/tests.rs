@@ -11,7 +11,7 @@ mod homes;
 mod lists;
 
 /// A repository in a folder of its own.
-pub(super) struct Fixture {
+pub(crate) struct Fixture {
     pub dir: tempfile::TempDir,
     pub repo: Repo,
     pub base: Oid,
@@ -20,7 +20,7 @@ pub(super) struct Fixture {
 /// The three kinds of repository we care about: through libgit2, and twice through the executable.
 pub(super) const KINDS: [&[&str]; 3] = [&[], &["--object-format=sha256"], &["--ref-format=reftable"]];
 
-pub(super) fn git(dir: &Path, args: &[&str]) -> String {
+pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     Call::with_settings(
         args[0],
         &Place::default(),

@@ -151,10 +151,7 @@ pub fn signal_exact(pid: i32, start: u64, signal: i32) -> io::Result<bool> {
 /// closure creates belongs to the identity; what it changes in memory is lost with the child.
 ///
 /// An error keeps its OS error number, or else its text. A panic or a signal in the child is an error.
-pub fn as_identity(
-    identity: Option<Identity>,
-    work: impl FnOnce() -> io::Result<()>,
-) -> io::Result<()> {
+pub fn as_identity(identity: Option<Identity>, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let Some(identity) = identity else { return work() };
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let Some(child) = fork()? else {

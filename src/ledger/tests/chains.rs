@@ -374,3 +374,30 @@ fn an_actor_is_always_found() {
     let fallback = actor("user.name=\nuser.email=<>");
     assert!(!fallback.name.is_empty() && fallback.email.contains('@'), "{fallback:?}");
 }
+
+#[test]
+fn attachments_are_listed_once_and_in_order() {
+    let f = Fixture::new(&[]);
+    let mut spawn = f.spawn("x");
+    spawn.att = vec![("b".into(), b"2".to_vec()), ("a".into(), b"1".to_vec())];
+    let tip = f.start(&RunId::new(1, 1), &spawn);
+    f.ledger().chain(&tip).unwrap();
+    let good = tip.understood().unwrap();
+    let names: Vec<_> = good.att.iter().map(|a| a.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let files: &[(&str, u32, &[u8])] = &[("att/a", 0o100_644, b"1"), ("att/b", 0o100_644, b"2")];
+    for change in [
+        (|e| e.att.reverse()) as fn(&mut Event),
+        |e| e.att.insert(0, e.att[0].clone()),
+        |e| e.att[1].name = "../b".into(),
+    ] {
+        let mut event = good.clone();
+        change(&mut event);
+        let bytes = event.encode().unwrap();
+        let commit = forge(&f, &bytes, files, std::slice::from_ref(&f.base));
+        let bad = Tip { commit, ..tip.clone() };
+        assert!(shown(f.ledger().chain(&bad).unwrap_err()).contains("out of order"));
+    }
+    spawn.att.push(("a".into(), b"3".to_vec()));
+    assert!(f.ledger().prepare_first(&RunId::new(2, 2), &spawn).is_err());
+}

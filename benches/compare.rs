@@ -69,7 +69,9 @@ impl Bench {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", &self.dir);
         command.env("XDG_STATE_HOME", self.dir.join("state")).env("GIT_CONFIG_NOSYSTEM", "1");
         for (key, value) in [("AUTHOR", "Bench"), ("COMMITTER", "Bench")] {
-            command.env(format!("GIT_{key}_NAME"), value).env(format!("GIT_{key}_EMAIL"), "bench@example.org");
+            command
+                .env(format!("GIT_{key}_NAME"), value)
+                .env(format!("GIT_{key}_EMAIL"), "bench@example.org");
         }
         command
     }
@@ -80,7 +82,8 @@ impl Bench {
     }
 
     fn agent(&self, dir: &Path, args: &[&str]) {
-        let status = self.command(env!("CARGO_BIN_EXE_git-agent"), dir).args(args).status().expect("git-agent starts");
+        let status =
+            self.command(env!("CARGO_BIN_EXE_git-agent"), dir).args(args).status().expect("git-agent starts");
         assert!(status.success(), "git-agent {args:?}: {status}");
     }
 
@@ -101,10 +104,8 @@ impl Bench {
     }
 
     fn start(&self) -> Row {
-        let (ours, theirs) = pair(
-            |_| self.agent(&self.dir, &["-h"]),
-            |_| self.git(&self.dir, &["--version"]),
-        );
+        let (ours, theirs) =
+            pair(|_| self.agent(&self.dir, &["-h"]), |_| self.git(&self.dir, &["--version"]));
         Row { work: "git-agent -h".into(), ours, theirs, against: "git --version", note: String::new() }
     }
 

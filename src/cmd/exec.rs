@@ -7,8 +7,12 @@ use clap::{ArgMatches, Args as _, FromArgMatches};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub(super) const COMMAND: Command =
-    Command { name: "exec", about: "Run a command in a run's tree, in its cage", make: Args::augment_args, run };
+pub(super) const COMMAND: Command = Command {
+    name: "exec",
+    about: "Run a command in a run's tree, in its cage",
+    make: Args::augment_args,
+    run,
+};
 
 #[derive(clap::Args)]
 struct Args {

@@ -47,7 +47,10 @@ pub(super) fn run(session: &mut Session, word: &str, args: &[OsString]) -> Outco
 pub(super) fn page(session: &mut Session, command: &Command) -> Outcome {
     match PAGES.iter().find(|(n, _)| *n == command.name) {
         Some((_, page)) => show(session, page),
-        None => session.out.answer(super::parser(command).render_long_help().to_string().trim_end()).map(|()| ExitCode::SUCCESS),
+        None => session
+            .out
+            .answer(super::parser(command).render_long_help().to_string().trim_end())
+            .map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -87,4 +90,3 @@ fn plain(page: &str) -> String {
 pub fn pages() -> impl Iterator<Item = (&'static str, &'static str)> {
     PAGES.iter().copied()
 }
-

@@ -91,9 +91,10 @@ pub fn main(fixed: Option<&str>) -> ExitCode {
 fn dispatch(session: &mut Session, name: &str, args: Vec<OsString>) -> ExitCode {
     let outcome = match name {
         "-h" | "--help" | "help" => help::run(session, name, &args),
-        "-v" | "--version" | "version" => {
-            session.out.answer(concat!("git-agent version ", env!("CARGO_PKG_VERSION"))).map(|()| ExitCode::SUCCESS)
-        }
+        "-v" | "--version" | "version" => session
+            .out
+            .answer(concat!("git-agent version ", env!("CARGO_PKG_VERSION")))
+            .map(|()| ExitCode::SUCCESS),
         name => match COMMANDS.iter().find(|c| c.name == name) {
             Some(command) => run(session, command, args),
             None => Err(unknown(name)),

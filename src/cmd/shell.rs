@@ -6,8 +6,12 @@ use crate::ops::{self, Open};
 use clap::{ArgMatches, Args as _, FromArgMatches};
 use std::process::ExitCode;
 
-pub(super) const COMMAND: Command =
-    Command { name: "shell", about: "Open a shell in a run's tree, in its cage", make: Args::augment_args, run };
+pub(super) const COMMAND: Command = Command {
+    name: "shell",
+    about: "Open a shell in a run's tree, in its cage",
+    make: Args::augment_args,
+    run,
+};
 
 #[derive(clap::Args)]
 struct Args {
@@ -20,6 +24,9 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let repo = session.repo()?;
     let run = Open::named(&repo, &args.run)?;
     let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty()).unwrap_or_else(|| "/bin/sh".into());
-    session.out.talk(&format!("run {}: changes are recorded by 'git agent finish {}'", run.folder.name, run.folder.name));
+    session.out.talk(&format!(
+        "run {}: changes are recorded by 'git agent finish {}'",
+        run.folder.name, run.folder.name
+    ));
     Ok(ExitCode::from(ops::supervise::exec(&run, &[shell])?))
 }

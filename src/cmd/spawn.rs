@@ -11,8 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub(super) const COMMAND: Command =
-    Command { name: "spawn", about: "Cut a run and start its engine in the cage", make: Args::augment_args, run };
+pub(super) const COMMAND: Command = Command {
+    name: "spawn",
+    about: "Cut a run and start its engine in the cage",
+    make: Args::augment_args,
+    run,
+};
 
 #[derive(clap::Args)]
 struct Args {
@@ -115,7 +119,9 @@ fn task(session: &Session, args: &Args) -> Result<Option<Vec<u8>>, Failure> {
         let text = args.message.join("\n\n");
         return Ok((!args.message.is_empty()).then(|| text.into_bytes()));
     };
-    let named = |e: std::io::Error| Failure::fatal(format!("task file '{}' cannot be read", path.display())).because(e);
+    let named = |e: std::io::Error| {
+        Failure::fatal(format!("task file '{}' cannot be read", path.display())).because(e)
+    };
     let limit = crate::model::MAX_TASK as u64 + 1;
     let mut text = Vec::new();
     if path.as_os_str() == "-" {

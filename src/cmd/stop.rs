@@ -6,8 +6,12 @@ use crate::ops;
 use clap::{ArgMatches, Args as _, FromArgMatches};
 use std::process::ExitCode;
 
-pub(super) const COMMAND: Command =
-    Command { name: "stop", about: "End a run's engine and record what it left", make: Args::augment_args, run };
+pub(super) const COMMAND: Command = Command {
+    name: "stop",
+    about: "End a run's engine and record what it left",
+    make: Args::augment_args,
+    run,
+};
 
 #[derive(clap::Args)]
 struct Args {

@@ -129,7 +129,8 @@ impl<'r> Quarantine<'r> {
     /// Checks that everything reachable from `tips` is there, what `known` reaches taken for granted.
     pub fn connected(&self, tips: &[&Oid], known: &[&Oid]) -> Result<(), TransferError> {
         let call = Call::new("rev-list", &self.place()).args(["--objects", "--quiet"]);
-        let call = call.args(tips.iter().map(|t| t.as_str())).arg("--not").args(known.iter().map(|k| k.as_str()));
+        let call =
+            call.args(tips.iter().map(|t| t.as_str())).arg("--not").args(known.iter().map(|k| k.as_str()));
         call.output().map(drop).map_err(TransferError::Refused)
     }
 

@@ -391,7 +391,13 @@ pub(super) fn pinned(body: &Body) -> Option<&Oid> {
     match body {
         Body::Spawn(s) => Some(&s.base),
         Body::Result(r) => Some(&r.snapshot),
-        Body::Engine(_) | Body::Abort(_) | Body::Prune(_) => None,
+        Body::Engine(_)
+        | Body::Approve(_)
+        | Body::Reject(_)
+        | Body::Keep(_)
+        | Body::Apply(_)
+        | Body::Abort(_)
+        | Body::Prune(_) => None,
     }
 }
 

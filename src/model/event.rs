@@ -78,6 +78,14 @@ pub enum Body {
     Engine(Engine),
     /// What the run left on disk, as a snapshot.
     Result(RunResult),
+    /// A person's word that the latest result may land.
+    Approve(Approve),
+    /// A person's word that it may not; the run is over.
+    Reject(Reject),
+    /// A person looked and left it for later; prune spares it.
+    Keep(Keep),
+    /// The approved change landed in a working tree.
+    Apply(Apply),
     /// The run ended without a snapshot; its tree, if there is one, is kept.
     Abort(Abort),
     /// The run's folder was reclaimed.
@@ -86,7 +94,8 @@ pub enum Body {
 
 impl Body {
     /// The kinds that this version knows.
-    pub const KINDS: [&str; 5] = ["spawn", "engine", "result", "abort", "prune"];
+    pub const KINDS: [&str; 9] =
+        ["spawn", "engine", "result", "approve", "reject", "keep", "apply", "abort", "prune"];
 
     /// The kind's name in the stored form.
     pub fn kind(&self) -> &'static str {
@@ -94,6 +103,10 @@ impl Body {
             Body::Spawn(_) => "spawn",
             Body::Engine(_) => "engine",
             Body::Result(_) => "result",
+            Body::Approve(_) => "approve",
+            Body::Reject(_) => "reject",
+            Body::Keep(_) => "keep",
+            Body::Apply(_) => "apply",
             Body::Abort(_) => "abort",
             Body::Prune(_) => "prune",
         }
@@ -101,7 +114,7 @@ impl Body {
 
     /// Whether the kind is still taken when a run has reached [`MAX_EVENTS`].
     pub fn closes(&self) -> bool {
-        matches!(self, Body::Abort(_) | Body::Prune(_))
+        matches!(self, Body::Reject(_) | Body::Apply(_) | Body::Abort(_) | Body::Prune(_))
     }
 }
 
@@ -293,6 +306,86 @@ impl Listed {
             self.first.push(item);
         }
     }
+}
+
+/// On what an approved change may land beside the user's own tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Wherever every touched path is as it was in the base.
+    Carry,
+    /// Only as the very tree that was approved, on the base.
+    Exact,
+}
+
+/// How an approval was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// By a person at the controlling terminal.
+    Terminal,
+    /// With a signature over the event.
+    Signed,
+    /// Without a terminal, as the person's own configuration allows (`agent.approve=unattended`).
+    Unattended,
+}
+
+/// Body of `approve`. Binds exactly what was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approve {
+    /// Repository id of the run's spawn event.
+    pub repo: String,
+    /// The commit the difference is against.
+    pub base: Oid,
+    /// The snapshot that was looked at.
+    pub snapshot: Oid,
+    /// Its tree.
+    pub tree: Oid,
+    /// Digest of the difference.
+    pub change: Digest,
+    /// The policy that the approver saw in force.
+    pub policy: Digest,
+    /// The branch it is meant for; `None` when HEAD was detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// On what it may land.
+    pub mode: Mode,
+    /// How it was given.
+    pub how: How,
+    /// Seconds since the epoch after which it no longer counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<i64>,
+}
+
+/// Body of `reject`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reject {
+    /// The snapshot that was looked at; `None` when the run had no result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Oid>,
+    /// One sentence, if the person gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Body of `keep`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    /// The snapshot that was looked at.
+    pub snapshot: Oid,
+}
+
+/// Body of `apply`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Apply {
+    /// The snapshot that landed.
+    pub snapshot: Oid,
+    /// Digest of the difference that landed.
+    pub change: Digest,
+    /// What HEAD was in the tree where it landed.
+    pub head: Oid,
+    /// Paths written; 0 when all of them were as approved already.
+    pub files: u64,
 }
 
 /// Body of `abort`.

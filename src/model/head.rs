@@ -51,6 +51,14 @@ pub enum Phase {
     Engaged,
     /// A snapshot waits for a person.
     Proposed,
+    /// The latest result may land.
+    Approved,
+    /// It may not.
+    Rejected,
+    /// Looked at and left for later.
+    Kept,
+    /// It landed in a working tree.
+    Applied,
     /// Ended without a snapshot.
     Failed,
     /// Its folder is gone.
@@ -68,6 +76,14 @@ pub enum RunState {
     Interrupted,
     /// A snapshot waits for a person.
     Proposed,
+    /// A person approved the latest result; it has not landed.
+    Approved,
+    /// A person rejected it.
+    Rejected,
+    /// A person looked and left it.
+    Kept,
+    /// It landed as uncommitted changes.
+    Applied,
     /// Ended without a snapshot; tree kept.
     Failed,
     /// Folder reclaimed.
@@ -82,6 +98,10 @@ impl RunState {
             RunState::Running => "running",
             RunState::Interrupted => "interrupted",
             RunState::Proposed => "proposed",
+            RunState::Approved => "approved",
+            RunState::Rejected => "rejected",
+            RunState::Kept => "kept",
+            RunState::Applied => "applied",
             RunState::Failed => "failed",
             RunState::Pruned => "pruned",
         }
@@ -96,6 +116,10 @@ impl Phase {
             (Phase::Ready, _) => RunState::Ready,
             (Phase::Engaged, _) => RunState::Interrupted,
             (Phase::Proposed, _) => RunState::Proposed,
+            (Phase::Approved, _) => RunState::Approved,
+            (Phase::Rejected, _) => RunState::Rejected,
+            (Phase::Kept, _) => RunState::Kept,
+            (Phase::Applied, _) => RunState::Applied,
             (Phase::Failed, _) => RunState::Failed,
             (Phase::Pruned, _) => RunState::Pruned,
         }
@@ -145,10 +169,20 @@ impl Head {
                     Some(Latest { seq, snapshot: r.snapshot.clone(), change: r.change, files: r.files });
                 head.phase = Phase::Proposed;
             }
+            // A word about anything but the latest result changes nothing.
+            Body::Approve(a) if head.is_latest(&a.snapshot) => head.phase = Phase::Approved,
+            Body::Keep(k) if head.is_latest(&k.snapshot) => head.phase = Phase::Kept,
+            Body::Apply(a) if head.is_latest(&a.snapshot) => head.phase = Phase::Applied,
+            Body::Approve(_) | Body::Keep(_) | Body::Apply(_) => {}
+            Body::Reject(_) => head.phase = Phase::Rejected,
             Body::Abort(_) => head.phase = Phase::Failed,
             Body::Prune(_) => head.phase = Phase::Pruned,
         }
         Ok(head)
+    }
+
+    fn is_latest(&self, snapshot: &Oid) -> bool {
+        self.result.as_ref().is_some_and(|r| r.snapshot == *snapshot)
     }
 
     /// Folds a chain, oldest first, and checks the head that each event carries.

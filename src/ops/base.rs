@@ -17,9 +17,8 @@ pub fn resolve(
     now: i64,
 ) -> Result<Oid, Failure> {
     match (revision, with_changes) {
-        (Some(_), true) => {
-            Err(Failure::usage("--base and --with-changes name two different bases").hint("leave one of them out"))
-        }
+        (Some(_), true) => Err(Failure::usage("--base and --with-changes name two different bases")
+            .hint("leave one of them out")),
         (None, false) => Ok(head.clone()),
         (None, true) => of_changes(repo, head, actor, now),
         (Some(revision), false) => repo.commit_of(revision)?.ok_or_else(|| {
@@ -64,7 +63,8 @@ pub fn stripped(repo: &Repo, policy: &Policy, base: &Oid) -> Result<Vec<String>,
     if policy.strip().is_empty() {
         return Ok(Vec::new());
     }
-    let bytes = repo.call("ls-tree").args(["-r", "-z", "--name-only", "--full-tree", base.as_str()]).output()?;
+    let bytes =
+        repo.call("ls-tree").args(["-r", "-z", "--name-only", "--full-tree", base.as_str()]).output()?;
     let paths = bytes.split(|b| *b == 0).filter(|p| !p.is_empty() && policy.strips(p));
     Ok(paths.filter_map(|p| std::str::from_utf8(p).ok()).map(str::to_owned).collect())
 }
@@ -88,7 +88,9 @@ pub fn refs(repo: &Repo, base: &Oid, branch: &str) -> Result<Vec<(RefTip, Option
         upstream = (!of.is_empty()).then(|| of.to_owned());
     }
     let format = "--format=%(objectname) %(refname) %(symref)";
-    for line in String::from_utf8_lossy(&repo.call("for-each-ref").args([format, "refs/remotes/"]).output()?).lines() {
+    for line in
+        String::from_utf8_lossy(&repo.call("for-each-ref").args([format, "refs/remotes/"]).output()?).lines()
+    {
         let words: Vec<&str> = line.split(' ').collect();
         let [oid, name, symref] = words[..] else { continue };
         let wanted = name == "refs/remotes/origin/HEAD" || Some(name) == upstream.as_deref();
@@ -99,7 +101,9 @@ pub fn refs(repo: &Repo, base: &Oid, branch: &str) -> Result<Vec<(RefTip, Option
     }
     let format = "--format=%(objectname) %(refname) %(*objectname)";
     let merged = format!("--merged={base}");
-    for line in String::from_utf8_lossy(&repo.call("for-each-ref").args([format, &merged, "refs/tags/"]).output()?).lines()
+    for line in
+        String::from_utf8_lossy(&repo.call("for-each-ref").args([format, &merged, "refs/tags/"]).output()?)
+            .lines()
     {
         let words: Vec<&str> = line.split(' ').collect();
         let [oid, name, peeled] = words[..] else { continue };

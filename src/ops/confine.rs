@@ -1,1 +1,149 @@
-//! Placeholder.
+//! The cage of a run: what it shows and lets be written. Two kinds, one for git on the run's data, which may
+//! write exactly what a step needs, and one for engines.
+
+use super::Open;
+use crate::git::{Call, Repo};
+use crate::model::{CageReport, Failure, Kind};
+use crate::os::cage::{Cage, CageError, CageSpec, Facts, RunDirs, Wish, environment};
+use crate::os::{files, process};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Folders of a run that its engine may write.
+const WRITABLE: &[&str] = &[
+    "tree",
+    "engine",
+    "tmp",
+    "cache",
+    "sub",
+    "store/objects",
+    "store/refs",
+    "store/packed",
+    "store/logs",
+    "store/lfs",
+    "store/worktrees",
+];
+
+/// How deep alternates may name alternates (git's own limit).
+const ALTERNATES_DEPTH: usize = 5;
+
+/// The cage for git on a run's data: reads the run and the main objects, writes what is named.
+pub fn plumbing(run: &Open<'_>, write: &[PathBuf]) -> Result<Cage, Failure> {
+    let home = run.layout.host().join("none");
+    let env = vec![
+        ("PATH".into(), std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())),
+        ("HOME".into(), home.into()),
+    ];
+    let mut read = shown(run.repo)?;
+    read.extend([run.layout.tree(), run.layout.store()]);
+    build(run, read, write.to_vec(), env)
+}
+
+/// The cage for an engine, or for what a person starts in a run's tree.
+pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Cage, Failure> {
+    let config = run.repo.config()?;
+    let dirs = RunDirs { engine: run.layout.engine(), tmp: run.layout.tmp(), cache: run.layout.cache() };
+    let user = process::current_user();
+    let mut env = environment(std::env::vars_os(), &user, &dirs, &|p| p.exists());
+    env.extend(variables);
+    let task = run.layout.tree().join(&run.folder.task_path);
+    env.extend([
+        ("GIT_AGENT_RUN".into(), run.folder.run.as_str().into()),
+        ("GIT_AGENT_NAME".into(), run.folder.name.as_str().into()),
+        ("GIT_AGENT_TASK".into(), task.into()),
+    ]);
+    let mut read = shown(run.repo)?;
+    read.push(run.layout.store());
+    read.extend(config.personal_all("agent.read").into_iter().map(|p| in_home(p, user.home.as_deref())));
+    let write = WRITABLE.iter().map(|w| run.layout.dir().join(w)).collect();
+    build(run, read, write, env)
+}
+
+/// Tries what the cage must deny, from inside, before anything else runs there.
+pub fn prove(run: &Open<'_>, cage: &Cage) -> Result<CageReport, Failure> {
+    let name = "agent-canary";
+    let root = run.layout.dir().parent().unwrap_or(Path::new("/"));
+    let mut targets = vec![
+        ("host", run.layout.host().join(name)),
+        ("sibling", root.join(name)),
+        ("git-dir", run.repo.common_dir().join(name)),
+    ];
+    if let Some(tree) = run.repo.work_tree() {
+        targets.push(("work-tree", tree.join(name)));
+    }
+    let canaries = cage.canaries(&targets)?;
+    if let Some(lost) = canaries.iter().find(|c| !c.held) {
+        return Err(Failure::new(
+            Kind::Cage,
+            format!("the cage did not hold: '{}' could be written", lost.name),
+        ));
+    }
+    Ok(CageReport { tier: "landlock".into(), network: "open".into(), canaries })
+}
+
+/// Puts a git call into a cage, keeping the folder that the call asked for.
+pub fn caged(cage: &Cage, call: Call) -> Result<Call, Failure> {
+    let adapted = call.adapt(|command| {
+        let dir = command.get_current_dir().map(Path::to_owned);
+        cage.confine(command)?;
+        if let Some(dir) = dir {
+            command.current_dir(dir);
+        }
+        Ok::<_, CageError>(())
+    });
+    Ok(adapted?)
+}
+
+fn build(
+    run: &Open<'_>,
+    read: Vec<PathBuf>,
+    write: Vec<PathBuf>,
+    env: Vec<(OsString, OsString)>,
+) -> Result<Cage, Failure> {
+    let config = run.repo.config()?;
+    let repo = run.repo;
+    let mut hidden =
+        vec![repo.main_folder().to_owned(), repo.common_dir().to_owned(), repo.git_dir().to_owned()];
+    hidden.extend(repo.work_tree().map(Path::to_owned));
+    hidden.extend(run.layout.dir().parent().map(Path::to_owned));
+    let wish = Wish {
+        hidden,
+        read,
+        write,
+        env,
+        cwd: run.layout.tree(),
+        identity: run.identity(),
+        unix_sockets: config.personal("agent.unixsockets") == Some("true"),
+        ..Wish::default()
+    };
+    let user = process::current_user();
+    let facts = Facts::gather(&wish, user.home.as_deref(), std::env::var_os("PATH").as_deref());
+    Ok(Cage::prepare(CageSpec::build(&wish, &facts))?)
+}
+
+/// What a writer sees of the main repository: its objects and what they borrow from, and LFS content.
+fn shown(repo: &Repo) -> Result<Vec<PathBuf>, Failure> {
+    let mut all = vec![repo.common_dir().join("lfs")];
+    let mut pending = vec![(repo.common_dir().join("objects"), 0)];
+    while let Some((objects, depth)) = pending.pop() {
+        if all.contains(&objects) || depth > ALTERNATES_DEPTH {
+            continue;
+        }
+        let list = files::read_bounded(&objects.join("info/alternates"), 1 << 20)
+            .map_err(|e| Failure::fatal("the repository's alternates cannot be read").because(e))?
+            .unwrap_or_default();
+        for line in list.split(|b| *b == b'\n').filter(|l| !l.is_empty() && !l.starts_with(b"#")) {
+            pending.push((objects.join(OsStr::from_bytes(line)), depth + 1));
+        }
+        all.push(objects);
+    }
+    Ok(all)
+}
+
+fn in_home(path: &str, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
+    }
+}

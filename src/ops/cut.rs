@@ -9,9 +9,9 @@ use super::{Layout, Open, base};
 use crate::git::{Call, Place, RefError, Repo, Transaction};
 use crate::ledger::{Draft, Folder, Ledger, TASK};
 use crate::model::{Body, Failure, Spawn};
+use crate::os::files;
 use crate::os::lock::Lock;
 use crate::os::process::{self, Identity};
-use crate::os::files;
 use std::path::Path;
 
 /// Cuts the run. Returns it locked, with what a person should know.
@@ -60,12 +60,14 @@ pub fn execute<'r>(
     .fixed()?;
     let broken = |e: std::io::Error| Failure::fatal("the run's store could not be made").because(e);
     let branch = plan.branch.trim_start_matches("refs/heads/");
-    store::create(layout.dir(), &fixed, &store::packed_refs(plan.refs.clone()), branch, identity).map_err(broken)?;
+    store::create(layout.dir(), &fixed, &store::packed_refs(plan.refs.clone()), branch, identity)
+        .map_err(broken)?;
     let mut run = Open { repo, ledger, tip, folder: folder.clone(), layout, lock, actor: plan.actor.clone() };
     annotated_tags(&run, plan)?;
     fill(&run, plan)?;
     own_files(&run, plan).map_err(|e| Failure::fatal("TASK.md could not be written").because(e))?;
-    files::copy_keep_mtime(&run.layout.git_dir().join("index"), &run.layout.pristine_index()).map_err(broken)?;
+    files::copy_keep_mtime(&run.layout.git_dir().join("index"), &run.layout.pristine_index())
+        .map_err(broken)?;
     let made = files::lstat(&run.layout.tree()).map_err(broken)?.expect("made just above");
     folder.tree = Some((made.id.dev, made.id.ino));
     folder.write(run.layout.dir())?;
@@ -92,8 +94,9 @@ fn identity(plan: &Cut) -> Result<Option<Identity>, Failure> {
 /// Claims the run's folder: begun under a name of its own, with its record and its lock, then renamed.
 fn claim(repo: &Repo, plan: &Cut, making: &Making, folder: &Folder) -> Result<Lock, Failure> {
     let staging = making.staging();
-    let fail =
-        |e: std::io::Error| Failure::fatal(format!("'{}' cannot be made", plan.layout.dir().display())).because(e);
+    let fail = |e: std::io::Error| {
+        Failure::fatal(format!("'{}' cannot be made", plan.layout.dir().display())).because(e)
+    };
     files::create_dir(&staging, 0o700).map_err(fail)?;
     files::create_dir(&staging.join("host"), 0o700).map_err(fail)?;
     folder.write(&staging)?;
@@ -151,8 +154,12 @@ fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger
 
 /// Annotated tags are objects that no commit parent can protect: the store gets its own copy of them.
 fn annotated_tags(run: &Open<'_>, plan: &Cut) -> Result<(), Failure> {
-    let tags: Vec<u8> =
-        plan.refs.iter().filter(|(_, p)| p.is_some()).flat_map(|(t, _)| format!("{}\n", t.oid).into_bytes()).collect();
+    let tags: Vec<u8> = plan
+        .refs
+        .iter()
+        .filter(|(_, p)| p.is_some())
+        .flat_map(|(t, _)| format!("{}\n", t.oid).into_bytes())
+        .collect();
     if tags.is_empty() {
         return Ok(());
     }
@@ -162,23 +169,21 @@ fn annotated_tags(run: &Open<'_>, plan: &Cut) -> Result<(), Failure> {
         objects: Some(run.layout.store().join("objects")),
         ..Place::default()
     };
-    let call = confine::plumbing(run, Call::new("unpack-objects", &place).arg("-q"), &[], &["store/objects"])?;
-    call.input(pack).output()?;
+    let cage = confine::plumbing(run, &[run.layout.store().join("objects")])?;
+    confine::caged(&cage, Call::new("unpack-objects", &place).arg("-q"))?.input(pack).output()?;
     Ok(())
 }
 
 /// Checks the base out. In the cage and as the run's user: what a filter or a strange name could do, it does
 /// there. Stripped paths are in the index, with skip-worktree, and not on disk.
 fn fill(run: &Open<'_>, plan: &Cut) -> Result<(), Failure> {
-    let place = Place {
-        git_dir: Some(run.layout.git_dir()),
-        work_tree: Some(run.layout.tree()),
-        ..Place::default()
-    };
+    let place =
+        Place { git_dir: Some(run.layout.git_dir()), work_tree: Some(run.layout.tree()), ..Place::default() };
+    let cage = confine::plumbing(run, &[run.layout.tree(), run.layout.store()])?;
     let git = |verb: &str| -> Result<Call, Failure> {
         // Workers pay above a few hundred files, where git's own threshold puts them.
         let call = Call::with_settings(verb, &place, &["checkout.workers=0"]);
-        confine::plumbing(run, call.current_dir(&run.layout.tree()), &[], &["tree", "store", "tmp"])
+        confine::caged(&cage, call.current_dir(&run.layout.tree()))
     };
     let read_tree = git("read-tree")?;
     if plan.strip.is_empty() {
@@ -211,7 +216,10 @@ fn own_files(run: &Open<'_>, plan: &Cut) -> std::io::Result<()> {
             let folder = folder.as_os_str().as_encoded_bytes();
             if tree.lstat_at(folder)?.is_none() {
                 tree.create_dir_at(folder, 0o755)?;
-                files::give(&run.layout.tree().join(Path::new(path).parent().unwrap_or(Path::new(""))), run.identity())?;
+                files::give(
+                    &run.layout.tree().join(Path::new(path).parent().unwrap_or(Path::new(""))),
+                    run.identity(),
+                )?;
             }
         }
         tree.write_new_at(path.as_bytes(), bytes, 0o644)?;
@@ -238,4 +246,3 @@ fn lacking((modified, untracked): (usize, usize), notes: &mut Vec<String>) {
     };
     notes.push(format!("{what} files of your tree are not in this run; --with-changes would include them"));
 }
-

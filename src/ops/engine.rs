@@ -55,7 +55,8 @@ pub fn choose(
     } else {
         (engine.unwrap_or("command"), Words::Given(command.to_vec()))
     };
-    let env = policy.engine(name).map(|e| e.env.iter().map(|n| n.value.clone()).collect()).unwrap_or_default();
+    let env =
+        policy.engine(name).map(|e| e.env.iter().map(|n| n.value.clone()).collect()).unwrap_or_default();
     let plan = EnginePlan { name: name.to_owned(), words, env, wall };
     plan.check(has_task)?;
     Ok(Some(plan))

@@ -30,7 +30,8 @@ pub fn finish(
         Ok(finished) => Ok(finished),
         Err(failure) => {
             let body = Body::Abort(Abort { reason: bounded(&failure.to_string()) });
-            let draft = Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor: run.actor.clone() };
+            let draft =
+                Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor: run.actor.clone() };
             // The first failure is the one to tell; the ledger may be what failed.
             if let Ok(tip) = run.ledger.append(&run.folder.run, &draft, |_| Ok(())) {
                 run.tip = tip;

@@ -74,7 +74,8 @@ fn identity(run: &Open<'_>) -> Result<(), Failure> {
 
 fn put_back(run: &Open<'_>, dir: &Dir, path: &str, want: &[u8], frozen: &mut Frozen) -> std::io::Result<()> {
     // Whatever cannot be read as a file of this very size (a folder, a link, mode 000) is different.
-    let same = dir.read_bounded_at(path.as_bytes(), want.len() as u64).is_ok_and(|b| b.as_deref() == Some(want));
+    let same =
+        dir.read_bounded_at(path.as_bytes(), want.len() as u64).is_ok_and(|b| b.as_deref() == Some(want));
     if same {
         return Ok(());
     }
@@ -171,4 +172,3 @@ fn scan(layout: &Layout, frozen: &mut Frozen) -> std::io::Result<()> {
 fn is_our_link(store: &Dir, path: &[u8]) -> std::io::Result<bool> {
     Ok(path == b"packed-refs" && store.read_link_at(path)?.as_deref() == Some(b"packed/packed-refs"))
 }
-

@@ -89,7 +89,8 @@ fn staging(root: &Path, run: &RunId) -> PathBuf {
 
 /// The text first: an intent without text announces nothing.
 fn forget(path: &Path) -> Result<(), Failure> {
-    let fail = |e: std::io::Error| Failure::fatal(format!("'{}' cannot be removed", path.display())).because(e);
+    let fail =
+        |e: std::io::Error| Failure::fatal(format!("'{}' cannot be removed", path.display())).because(e);
     files::remove_file(&path.with_extension("json")).map_err(fail)?;
     files::remove_file(path).map_err(fail)?;
     Ok(())
@@ -150,7 +151,8 @@ fn undo(repo: &Repo, root: &Path, intent: &Intent) -> Result<(), Failure> {
 
 /// Renames a run folder into the trash and deletes it there.
 pub fn trash(root: &Path, dir: &Path, run: &RunId) -> Result<(), Failure> {
-    let fail = |e: std::io::Error| Failure::fatal(format!("'{}' cannot be removed", dir.display())).because(e);
+    let fail =
+        |e: std::io::Error| Failure::fatal(format!("'{}' cannot be removed", dir.display())).because(e);
     if files::lstat(dir).map_err(fail)?.is_none() {
         return Ok(());
     }
@@ -167,4 +169,3 @@ pub fn trash(root: &Path, dir: &Path, run: &RunId) -> Result<(), Failure> {
     let parent = files::open_dir_nofollow(&trash).map_err(fail)?;
     remove::tree(parent.as_fd(), &name).map_err(fail)
 }
-

@@ -40,8 +40,9 @@ impl<'r> Open<'r> {
     pub fn of(repo: &'r Repo, home: &Home, tip: Tip) -> Result<Self, Failure> {
         let ledger = Ledger::new(repo);
         let (layout, folder) = find(home, &tip)?;
-        let lock = Lock::acquire(&layout.lock())
-            .map_err(|e| Failure::fatal(format!("the lock of run '{}' cannot be taken", folder.name)).because(e))?;
+        let lock = Lock::acquire(&layout.lock()).map_err(|e| {
+            Failure::fatal(format!("the lock of run '{}' cannot be taken", folder.name)).because(e)
+        })?;
         let Some(lock) = lock else { return Err(at_work(&folder)) };
         // Somebody may have appended between reading the tip and taking the lock.
         let tip = ledger

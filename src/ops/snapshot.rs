@@ -6,7 +6,7 @@
 use super::{Frozen, Open, confine, store};
 use crate::git::{Answer, Bounds, Call, Place, Quarantine};
 use crate::model::{Failure, Oid, Report};
-use crate::os::cage::{self, CageSpec};
+use crate::os::cage::Cage;
 use crate::os::{files, files::Dir, remove, walk};
 use crate::policy::Limits;
 use crate::text::{Untrusted, quote_path};
@@ -38,7 +38,7 @@ pub struct OnDisk {
 /// One snapshot being taken: the scratch folder and the cage that may write nothing else.
 struct Shot<'a, 'r> {
     run: &'a Open<'r>,
-    spec: CageSpec,
+    cage: Cage,
     tree: Dir,
     scratch: PathBuf,
 }
@@ -62,7 +62,7 @@ impl<'a, 'r> Shot<'a, 'r> {
         let fail = |e: std::io::Error| Failure::fatal("the snapshot could not be set up").because(e);
         clear(&scratch).map_err(fail)?;
         files::create_dir_for(&scratch, 0o755, run.identity()).map_err(fail)?;
-        for folder in ["git", "git/objects", "git/refs", "git/info", "objects", "objects/pack", "home"] {
+        for folder in ["git", "git/objects", "git/refs", "git/info", "objects", "objects/pack"] {
             files::create_dir_for(&scratch.join(folder), 0o755, run.identity()).map_err(fail)?;
         }
         let mut config = store::config_text(run.repo.config()?, run.repo.hash(), &run.actor, false);
@@ -82,19 +82,21 @@ impl<'a, 'r> Shot<'a, 'r> {
         files::copy_keep_mtime(&run.layout.pristine_index(), &index).map_err(fail)?;
         files::give(&index, run.identity()).map_err(fail)?;
         let lfs = run.layout.store().join("lfs");
-        let spec = confine::spec(run, &[&run.layout.tree(), &run.layout.store()], &[&scratch, &lfs])?;
+        let cage = confine::plumbing(run, &[scratch.clone(), lfs])?;
         let tree = Dir::open(&run.layout.tree()).map_err(fail)?;
-        Ok(Self { run, spec, tree, scratch })
+        Ok(Self { run, cage, tree, scratch })
     }
 
     fn clear(self) -> Result<(), Failure> {
-        clear(&self.scratch).map_err(|e| Failure::fatal("the snapshot's scratch could not be removed").because(e))
+        clear(&self.scratch)
+            .map_err(|e| Failure::fatal("the snapshot's scratch could not be removed").because(e))
     }
 
     fn take(&self, frozen: &Frozen, limits: &Limits) -> Result<OnDisk, Failure> {
         let mut report = Report { repaired: frozen.repaired.clone(), ..Report::default() };
         // Side by side: each is bound by stat calls of its own.
-        let changed = self.git("diff-files")?.args(["-z", "--name-only", "--ignore-submodules=dirty"]).start()?;
+        let changed =
+            self.git("diff-files")?.args(["-z", "--name-only", "--ignore-submodules=dirty"]).start()?;
         let others = self.git("ls-files")?.args(["-o", "--exclude-standard", "-z"]).start()?;
         let ignored =
             self.git("ls-files")?.args(["-o", "-i", "--exclude-standard", "--directory", "-z"]).start()?;
@@ -138,7 +140,7 @@ impl<'a, 'r> Shot<'a, 'r> {
             // Not the store's: what the agent put there cannot stand in for what is on disk.
             alternates: Some(self.run.repo.common_dir().join("objects").into_os_string()),
         };
-        self.caged(Call::new(verb, &place).current_dir(work_tree))
+        confine::caged(&self.cage, Call::new(verb, &place).current_dir(work_tree))
     }
 
     /// git as the agent's own: its index, its HEAD, its objects. Only in the cage, only for what it says.
@@ -148,18 +150,7 @@ impl<'a, 'r> Shot<'a, 'r> {
             work_tree: Some(self.run.layout.tree()),
             ..Place::default()
         };
-        self.caged(Call::new(verb, &place).current_dir(&self.run.layout.tree()))
-    }
-
-    fn caged(&self, call: Call) -> Result<Call, Failure> {
-        Ok(call.adapt(|command| {
-            let dir = command.get_current_dir().map(Path::to_owned);
-            cage::confine(command, &self.spec)?;
-            if let Some(dir) = dir {
-                command.current_dir(dir);
-            }
-            Ok::<_, cage::CageError>(())
-        })?)
+        confine::caged(&self.cage, Call::new(verb, &place).current_dir(&self.run.layout.tree()))
     }
 
     fn count_ignored(&self, ignored: &Paths, report: &mut Report) -> Result<(), Failure> {
@@ -207,13 +198,17 @@ impl<'a, 'r> Shot<'a, 'r> {
         while let Some(folder) = pending.pop() {
             seen += 1;
             if seen > MOST_NESTED {
-                report.notes.push(format!("more than {MOST_NESTED} nested repositories: the rest is not included"));
+                report
+                    .notes
+                    .push(format!("more than {MOST_NESTED} nested repositories: the rest is not included"));
                 break;
             }
             let work_tree = self.run.layout.tree().join(OsStr::from_bytes(&folder));
-            let call = self
-                .git_at("ls-files", &work_tree, &self.scratch.join("no-index"))?
-                .args(["-o", "--exclude-standard", "-z"]);
+            let call = self.git_at("ls-files", &work_tree, &self.scratch.join("no-index"))?.args([
+                "-o",
+                "--exclude-standard",
+                "-z",
+            ]);
             let Ok(answer) = call.run().and_then(Answer::success) else {
                 report.notes.push(format!("nested repository {} could not be listed", quote_path(&folder)));
                 continue;
@@ -247,13 +242,23 @@ impl<'a, 'r> Shot<'a, 'r> {
         report: &mut Report,
     ) -> Result<Option<Oid>, Failure> {
         if !frozen.sound {
-            report.notes.push("the run's store was tampered with; the agent's own commits are not kept".into());
+            report
+                .notes
+                .push("the run's store was tampered with; the agent's own commits are not kept".into());
             return Ok(None);
         }
         let base = self.run.folder.base.as_str();
         let added = self
             .agents_git("diff-index")?
-            .args(["--cached", "--name-only", "-z", "--diff-filter=A", "--no-renames", "--ignore-submodules", base])
+            .args([
+                "--cached",
+                "--name-only",
+                "-z",
+                "--diff-filter=A",
+                "--no-renames",
+                "--ignore-submodules",
+                base,
+            ])
             .start()?;
         let log = self
             .agents_git("log")?
@@ -273,7 +278,8 @@ impl<'a, 'r> Shot<'a, 'r> {
         for line in &commits {
             report.commits.push(Untrusted::new(line).to_string());
         }
-        let Some(head) = commits.first().and_then(|l| std::str::from_utf8(l.split(|b| *b == b' ').next()?).ok())
+        let Some(head) =
+            commits.first().and_then(|l| std::str::from_utf8(l.split(|b| *b == b' ').next()?).ok())
         else {
             return Ok(None);
         };
@@ -288,7 +294,10 @@ impl<'a, 'r> Shot<'a, 'r> {
         match self.keep_commits(&head) {
             Ok(()) => Ok(Some(head)),
             Err(e) => {
-                report.notes.push(format!("the agent's own commits are not kept: {}", Untrusted::new(&e.to_string())));
+                report.notes.push(format!(
+                    "the agent's own commits are not kept: {}",
+                    Untrusted::new(&e.to_string())
+                ));
                 Ok(None)
             }
         }
@@ -308,7 +317,8 @@ impl<'a, 'r> Shot<'a, 'r> {
             .input(objects)
             .limit(16 << 20)
             .text()?;
-        let total: u64 = sizes.lines().map(|l| l.parse::<u64>().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
+        let total: u64 =
+            sizes.lines().map(|l| l.parse::<u64>().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
         if total > COMMITS_BYTES {
             return Err(Failure::fatal(format!("they hold more than {COMMITS_BYTES} bytes")));
         }
@@ -328,7 +338,13 @@ impl<'a, 'r> Shot<'a, 'r> {
         Ok(again)
     }
 
-    fn report_stripped(&self, again: &Paths, base: &Oid, tree: &Oid, report: &mut Report) -> Result<(), Failure> {
+    fn report_stripped(
+        &self,
+        again: &Paths,
+        base: &Oid,
+        tree: &Oid,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
         let objects = self.run.repo.objects()?;
         for path in again {
             let path = String::from_utf8_lossy(path);
@@ -363,7 +379,9 @@ impl<'a, 'r> Shot<'a, 'r> {
                     continue;
                 }
                 Err(e) => {
-                    return Err(Failure::fatal(format!("{} cannot be looked at", quote_path(&path))).because(e));
+                    return Err(
+                        Failure::fatal(format!("{} cannot be looked at", quote_path(&path))).because(e)
+                    );
                 }
             };
             match meta {
@@ -376,7 +394,8 @@ impl<'a, 'r> Shot<'a, 'r> {
                     present.push(path);
                 }
                 Some(m) if m.is_file() => {
-                    if m.mode & 0o400 == 0 && self.run.identity().is_none() && !crate::os::process::is_root() {
+                    if m.mode & 0o400 == 0 && self.run.identity().is_none() && !crate::os::process::is_root()
+                    {
                         report.unreadable.push(quote_path(&path));
                         continue;
                     }
@@ -389,7 +408,11 @@ impl<'a, 'r> Shot<'a, 'r> {
                 // A folder where a file was: its files are candidates of their own. A submodule's folder is
                 // update-index's business.
                 Some(m) if m.is_dir() => {
-                    if self.is_gitlink(&path)? { present.push(path) } else { gone.push(path) }
+                    if self.is_gitlink(&path)? {
+                        present.push(path)
+                    } else {
+                        gone.push(path)
+                    }
                 }
                 Some(_) => gone.push(path),
             }
@@ -522,7 +545,9 @@ mod tests {
 
     #[test]
     fn names_git_would_refuse() {
-        for bad in [".git/x", "a/.GIT/config", "git~1", "a/.git./x", ".g\u{200c}it", ".git::$INDEX_ALLOCATION/x"] {
+        for bad in
+            [".git/x", "a/.GIT/config", "git~1", "a/.git./x", ".g\u{200c}it", ".git::$INDEX_ALLOCATION/x"]
+        {
             assert!(refused_by_git(bad.as_bytes()).is_some(), "{bad}");
         }
         for good in [".gitignore", ".github/x", "git/x", "a.git", "..a", "x\\y"] {

@@ -7,9 +7,7 @@ use super::engine::{self, EnginePlan};
 use super::{Layout, Open, base, cut, making::Making, open};
 use crate::git::{RefTip, Repo};
 use crate::ledger::{self, Home, Ledger, Tip};
-use crate::model::{
-    Actor, Failure, Head, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName,
-};
+use crate::model::{Actor, Failure, Head, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName};
 use crate::policy::{Limits, Policy, RoleKind};
 use crate::text::Untrusted;
 use std::ffi::OsString;
@@ -123,7 +121,8 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
             Untrusted::new(run.as_encoded_bytes())
         )));
     }
-    let role: Role = request.role.parse().map_err(|e: crate::model::BadName| Failure::usage(e.to_string()))?;
+    let role: Role =
+        request.role.parse().map_err(|e: crate::model::BadName| Failure::usage(e.to_string()))?;
     let head = repo.commit_of("HEAD")?.ok_or_else(|| {
         Failure::fatal("the branch that is checked out has no commits yet")
             .hint("make a first commit: git commit --allow-empty -m 'first'")
@@ -189,7 +188,9 @@ fn in_force(repo: &Repo, head: &Oid) -> Result<(Policy, PolicyInForce, Vec<u8>, 
     let entry = objects.entry_at(&objects.commit(head)?.tree, PATH)?;
     let mut notes = Vec::new();
     let (policy, source, text) = match entry {
-        None => (Policy::built_in().clone(), "built-in".to_owned(), crate::policy::BUILT_IN.as_bytes().to_vec()),
+        None => {
+            (Policy::built_in().clone(), "built-in".to_owned(), crate::policy::BUILT_IN.as_bytes().to_vec())
+        }
         Some(entry) if matches!(entry.mode, 0o100_644 | 0o100_755) => {
             let text = objects.expect(&entry.oid, crate::git::ObjectKind::Blob, 1 << 20)?;
             let policy = Policy::parse(&text, PATH)?;
@@ -211,7 +212,11 @@ fn in_force(repo: &Repo, head: &Oid) -> Result<(Policy, PolicyInForce, Vec<u8>, 
         if differs {
             notes.push(format!(
                 "the policy in force is {}, not the one in your work tree",
-                if source == "built-in" { "the built-in one".into() } else { format!("that of {}", head.short()) }
+                if source == "built-in" {
+                    "the built-in one".into()
+                } else {
+                    format!("that of {}", head.short())
+                }
             ));
         }
     }
@@ -229,7 +234,10 @@ fn check_honoured(policy: &Policy, role: &Role, kind: RoleKind) -> Result<(), Fa
     if lacking.is_empty() {
         return Ok(());
     }
-    Err(Failure::fatal(format!("the policy uses what this version does not enforce yet: {}", lacking.join(", "))))
+    Err(Failure::fatal(format!(
+        "the policy uses what this version does not enforce yet: {}",
+        lacking.join(", ")
+    )))
 }
 
 fn name(request: &Request, role: &Role, run: &RunId) -> Result<RunName, Failure> {
@@ -243,11 +251,10 @@ fn name(request: &Request, role: &Role, run: &RunId) -> Result<RunName, Failure>
 
 fn task(request: &Request) -> Result<Option<Vec<u8>>, Failure> {
     match &request.task {
-        Some(t) if t.len() > MAX_TASK => Err(Failure::fatal(format!(
-            "the task is {} bytes, more than the limit of {MAX_TASK}",
-            t.len()
-        ))
-        .hint("put the long part into a file of the repository and name it in the task")),
+        Some(t) if t.len() > MAX_TASK => {
+            Err(Failure::fatal(format!("the task is {} bytes, more than the limit of {MAX_TASK}", t.len()))
+                .hint("put the long part into a file of the repository and name it in the task"))
+        }
         task => Ok(task.clone()),
     }
 }
@@ -265,8 +272,11 @@ fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<T
         if head.name == *name && !gone(head) {
             found = Some(tip);
         } else if head.name.collides(name) && !gone(head) {
-            return Err(Failure::fatal(format!("run '{}' exists already; '{name}' would be its folder", head.name))
-                .hint(format!("use it with --run {}, or take another name", head.name)));
+            return Err(Failure::fatal(format!(
+                "run '{}' exists already; '{name}' would be its folder",
+                head.name
+            ))
+            .hint(format!("use it with --run {}, or take another name", head.name)));
         }
     }
     Ok(found)

@@ -139,7 +139,8 @@ pub fn config_text(config: &Config, hash: HashKind, actor: &Actor, bare: bool) -
     for (_, key, value) in config.iter() {
         let filter = key.starts_with("filter.");
         // `lfs.<url>.*` and `lfs.url` may carry user names and tokens.
-        let lfs = key.starts_with("lfs.") && key != "lfs.storage" && !key.contains('@') && !value.contains('@');
+        let lfs =
+            key.starts_with("lfs.") && key != "lfs.storage" && !key.contains('@') && !value.contains('@');
         if !filter && !lfs {
             continue;
         }
@@ -264,9 +265,10 @@ pub fn create(
             files::give(&dir.join(file.path), owner)?;
         }
     }
-    for (path, bytes) in
-        [("store/packed/packed-refs", packed), ("store/worktrees/tree/HEAD", format!("ref: refs/heads/{branch}\n").as_bytes())]
-    {
+    for (path, bytes) in [
+        ("store/packed/packed-refs", packed),
+        ("store/worktrees/tree/HEAD", format!("ref: refs/heads/{branch}\n").as_bytes()),
+    ] {
         files::write_new(&dir.join(path), bytes, 0o644)?;
         files::give(&dir.join(path), owner)?;
     }

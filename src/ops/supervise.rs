@@ -7,7 +7,7 @@ use super::{Open, confine, spawn};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
-use crate::os::cage::{self, CageSpec};
+use crate::os::cage::{Cage, Output, Stdio};
 use crate::os::lock::Lock;
 use crate::os::{background, process};
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Prepared {
     /// What holds it.
     pub report: CageReport,
-    spec: CageSpec,
+    cage: Cage,
     command: Vec<OsString>,
     wall: Option<Duration>,
 }
@@ -44,20 +44,25 @@ pub fn prepare(
     now: i64,
 ) -> Result<Prepared, Failure> {
     let variables = engine.variables(run.repo.config()?, &run.layout);
-    let spec = confine::engine(run, variables)?;
-    let report = confine::prove(run, &spec)?;
+    let cage = confine::engine(run, variables)?;
+    let report = confine::prove(run, &cage)?;
     let task_file = run.layout.tree().join(&run.folder.task_path);
     let (command, shown) = engine.command(task, &task_file.to_string_lossy());
-    let body = Body::Engine(Engine { engine: engine.name.clone(), command: bounded(shown), cage: report.clone() });
+    let body =
+        Body::Engine(Engine { engine: engine.name.clone(), command: bounded(shown), cage: report.clone() });
     let draft = Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor: run.actor.clone() };
     run.tip = run.ledger.append(&run.folder.run, &draft, can_start)?;
-    Ok(Prepared { report, spec, command, wall: engine.wall })
+    Ok(Prepared { report, cage, command, wall: engine.wall })
 }
 
 /// Whether an engine may work in a run as the ledger has it.
 fn can_start(head: &Head) -> Result<(), Failure> {
     match head.phase {
-        Phase::Ready | Phase::Engaged | Phase::Proposed | Phase::Failed => Ok(()),
+        Phase::Ready | Phase::Engaged | Phase::Proposed | Phase::Kept | Phase::Failed => Ok(()),
+        // A word of a person stands on the result; work on top would make it a word about something else.
+        Phase::Approved | Phase::Applied | Phase::Rejected => {
+            Err(Failure::fatal(format!("run '{}' is over: a person has decided on it", head.name)))
+        }
         Phase::Pruned => Err(Failure::fatal(format!("run '{}' was pruned", head.name))),
     }
 }
@@ -66,7 +71,7 @@ fn can_start(head: &Head) -> Result<(), Failure> {
 /// engine's standard output to stderr, because stdout belongs to the JSON.
 pub fn run(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result<Ran, Failure> {
     let started = Instant::now();
-    let outcome = cage::run(&prepared.spec, &prepared.command, &run.lock, prepared.wall, quiet_stdout);
+    let outcome = prepared.cage.run(&prepared.command, stdio(quiet_stdout), &run.lock, prepared.wall);
     let seconds = started.elapsed().as_secs();
     let (ended, failure) = match outcome {
         Ok(outcome) => (outcome.ended, None),
@@ -79,6 +84,10 @@ pub fn run(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result
         Some(failure) => Err(failure),
         None => Ok(Ran { status: status(ended), finished }),
     }
+}
+
+fn stdio(quiet_stdout: bool) -> Stdio {
+    Stdio { output: if quiet_stdout { Output::Stderr } else { Output::Inherit }, ..Stdio::default() }
 }
 
 /// The status that spawn passes on.
@@ -101,9 +110,9 @@ pub fn detach(run: &Open<'_>) -> Result<bool, Failure> {
 /// A command of the person's in the run's tree. No event: what it changes is in the next snapshot.
 pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
     super::freeze(run)?;
-    let spec = confine::engine(run, Vec::new())?;
-    confine::prove(run, &spec)?;
-    let outcome = cage::run(&spec, command, &run.lock, None, false)?;
+    let cage = confine::engine(run, Vec::new())?;
+    confine::prove(run, &cage)?;
+    let outcome = cage.run(command, stdio(false), &run.lock, None)?;
     Ok(status(outcome.ended))
 }
 
@@ -115,7 +124,11 @@ pub fn stop(repo: &Repo, word: &str) -> Result<String, Failure> {
     let Some(holder) = Lock::holder(&layout.lock()).map_err(io)? else {
         let hint = format!("git agent finish {name}");
         return match tip.understood()?.head.phase {
-            Phase::Engaged => Err(Failure::new(crate::model::Kind::No, format!("run '{name}' is not at work: it was interrupted")).hint(hint)),
+            Phase::Engaged => Err(Failure::new(
+                crate::model::Kind::No,
+                format!("run '{name}' is not at work: it was interrupted"),
+            )
+            .hint(hint)),
             _ => Err(Failure::new(crate::model::Kind::No, format!("run '{name}' is not at work"))),
         };
     };

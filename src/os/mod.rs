@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod background;
+pub mod cage;
 pub mod files;
 pub mod lock;
 pub mod process;

@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 /// Answer of `list --json`.
 pub fn listing(listing: &Listing, all: bool) -> Value {
-    let runs: Vec<Value> = listing.runs.iter().filter(|r| all || r.state != RunState::Pruned).map(line).collect();
+    let runs: Vec<Value> =
+        listing.runs.iter().filter(|r| all || r.state != RunState::Pruned).map(line).collect();
     let unknown: Vec<Value> =
         listing.unknown.iter().map(|t| json!({ "run": t.run.as_str(), "state": "unknown" })).collect();
     let broken: Vec<Value> =
@@ -82,7 +83,7 @@ pub fn log(shown: &Shown) -> Value {
                 value["commit"] = json!(oid.as_str());
                 value
             }
-            crate::model::Decoded::Unknown { v, kind } => {
+            crate::model::Decoded::Unknown { v, kind, .. } => {
                 json!({ "commit": oid.as_str(), "unknown": true, "version": v, "kind": kind })
             }
         })

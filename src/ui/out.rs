@@ -99,9 +99,9 @@ impl Out {
         }
         match state {
             S::Running => word.cyan().to_string(),
-            S::Proposed => word.green().to_string(),
+            S::Proposed | S::Approved | S::Kept => word.green().to_string(),
             S::Interrupted | S::Failed => word.red().to_string(),
-            S::Ready | S::Pruned => word.dimmed().to_string(),
+            S::Ready | S::Pruned | S::Applied | S::Rejected => word.dimmed().to_string(),
         }
     }
 }

@@ -34,7 +34,11 @@ pub fn launch(engine: &EnginePlan, prepared: &Prepared) -> String {
         Untrusted::new(&engine.name),
         cage.tier,
         cage.network,
-        if cage.tier == "landlock" { " (metadata and sockets are held less; see git-agent(1), TIERS)" } else { "" }
+        if cage.tier == "landlock" {
+            " (metadata and sockets are held less; see git-agent(1), TIERS)"
+        } else {
+            ""
+        }
     )
 }
 
@@ -67,7 +71,11 @@ fn peculiar(report: &Report) -> Vec<String> {
         if !list.is_empty() {
             let first: Vec<_> = list.first.iter().take(3).map(|p| Untrusted::new(p).to_string()).collect();
             let more = list.count as usize > first.len();
-            lines.push(format!("{what}: {}{}", first.join(", "), if more { format!(", ... ({})", list.count) } else { String::new() }));
+            lines.push(format!(
+                "{what}: {}{}",
+                first.join(", "),
+                if more { format!(", ... ({})", list.count) } else { String::new() }
+            ));
         }
     };
     add("stripped paths written again", &report.stripped);
@@ -86,15 +94,20 @@ fn peculiar(report: &Report) -> Vec<String> {
 /// The table of `git agent list`; empty without runs.
 pub fn listing(out: &Out, listing: &Listing, all: bool, now: i64) -> String {
     let runs: Vec<&RunLine> = listing.runs.iter().filter(|r| all || r.state != RunState::Pruned).collect();
-    let width = |f: &dyn Fn(&RunLine) -> usize, least: usize| runs.iter().map(|r| f(r)).max().unwrap_or(0).max(least);
-    let engine = |r: &RunLine| r.engine.as_ref().map_or_else(|| "-".to_owned(), |e| Untrusted::new(e).to_string());
+    let width =
+        |f: &dyn Fn(&RunLine) -> usize, least: usize| runs.iter().map(|r| f(r)).max().unwrap_or(0).max(least);
+    let engine =
+        |r: &RunLine| r.engine.as_ref().map_or_else(|| "-".to_owned(), |e| Untrusted::new(e).to_string());
     let id = width(&|r| r.short.len(), 2);
     let name = width(&|r| r.name.as_str().len(), 4);
     let role = width(&|r| r.role.as_str().len(), 4);
     let eng = width(&|r| engine(r).chars().count(), 6);
     let mut lines = Vec::new();
     if !runs.is_empty() {
-        let head = format!("{:id$}  {:name$}  {:11}  {:role$}  {:eng$}  {:>5}  AGE", "ID", "NAME", "STATE", "ROLE", "ENGINE", "FILES");
+        let head = format!(
+            "{:id$}  {:name$}  {:11}  {:role$}  {:eng$}  {:>5}  AGE",
+            "ID", "NAME", "STATE", "ROLE", "ENGINE", "FILES"
+        );
         lines.push(out.strong(&head));
     }
     for run in runs {
@@ -121,8 +134,15 @@ pub fn porcelain(listing: &Listing, all: bool, end: u8) -> Vec<u8> {
     for run in listing.runs.iter().filter(|r| all || r.state != RunState::Pruned) {
         let change = run.change.map_or_else(|| "-".into(), |c| c.to_string());
         let engine = run.engine.as_ref().map_or_else(|| "-".into(), |e| Untrusted::new(e).to_string());
-        let fields =
-            [run.id.as_str(), run.name.as_str(), run.state.as_str(), run.role.as_str(), &engine, &run.branch, &change];
+        let fields = [
+            run.id.as_str(),
+            run.name.as_str(),
+            run.state.as_str(),
+            run.role.as_str(),
+            &engine,
+            &run.branch,
+            &change,
+        ];
         bytes.extend_from_slice(fields.join("\t").as_bytes());
         bytes.push(end);
     }
@@ -172,7 +192,11 @@ pub fn shown(out: &Out, shown: &Shown) -> String {
         text.push_str(&result_text(result));
     }
     if let Some((v, kind)) = shown.chain.unknown() {
-        let _ = writeln!(text, "\nA newer version wrote an event of kind '{}' (format {v}).", Untrusted::new(kind));
+        let _ = writeln!(
+            text,
+            "\nA newer version wrote an event of kind '{}' (format {v}).",
+            Untrusted::new(kind)
+        );
     }
     if let Some(task) = &shown.task {
         text.push('\n');
@@ -224,8 +248,13 @@ pub fn log(out: &Out, shown: &Shown) -> String {
                     let _ = writeln!(text, "    {line}");
                 }
             }
-            Decoded::Unknown { v, kind } => {
-                let _ = writeln!(text, "{} (format {v}) {}", out.strong(&format!("unknown {}", Untrusted::new(kind))), oid.short());
+            Decoded::Unknown { v, kind, .. } => {
+                let _ = writeln!(
+                    text,
+                    "{} (format {v}) {}",
+                    out.strong(&format!("unknown {}", Untrusted::new(kind))),
+                    oid.short()
+                );
             }
         }
         text.push('\n');
@@ -249,7 +278,23 @@ fn body(event: &Event) -> Vec<String> {
             ]
         }
         Body::Result(r) => result_text(r).lines().map(str::to_owned).collect(),
+        Body::Approve(a) => {
+            vec![format!("{} ({})", a.snapshot.short(), how(a.how)), format!("change {}", a.change)]
+        }
+        Body::Reject(r) => r.reason.iter().map(|r| Untrusted::new(r).to_string()).collect(),
+        Body::Keep(k) => vec![format!("{} left for later", k.snapshot.short())],
+        Body::Apply(a) => {
+            vec![format!("{} landed on {}, {}", a.snapshot.short(), a.head.short(), files(a.files))]
+        }
         Body::Abort(a) => vec![Untrusted::new(&a.reason).to_string()],
         Body::Prune(p) => vec![Untrusted::new(&p.reason).to_string()],
+    }
+}
+
+fn how(how: crate::model::How) -> &'static str {
+    match how {
+        crate::model::How::Terminal => "at the terminal",
+        crate::model::How::Signed => "signed",
+        crate::model::How::Unattended => "unattended: no person at a terminal",
     }
 }

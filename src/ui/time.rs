@@ -11,8 +11,10 @@ pub fn rfc3339(seconds: i64) -> String {
 
 /// Seconds since the epoch in local time.
 pub fn local(seconds: i64) -> String {
-    DateTime::<Utc>::from_timestamp(seconds, 0)
-        .map_or_else(|| seconds.to_string(), |t| t.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S %z").to_string())
+    DateTime::<Utc>::from_timestamp(seconds, 0).map_or_else(
+        || seconds.to_string(),
+        |t| t.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S %z").to_string(),
+    )
 }
 
 /// How long ago, in one unit, as `git branch` and `git log --date=relative` do.

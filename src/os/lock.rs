@@ -40,7 +40,8 @@ impl Lock {
                 continue;
             }
             file.set_len(0)?;
-            (&file).write_all(format!("{} {}\n", std::process::id(), process::own_start_time()?).as_bytes())?;
+            (&file)
+                .write_all(format!("{} {}\n", std::process::id(), process::own_start_time()?).as_bytes())?;
             return Ok(Some(Self(file)));
         }
     }

@@ -160,7 +160,7 @@ mod tests {
         files::write_new(&p.join("x/a/f"), b"1", 0o000).unwrap();
         files::symlink(&p.join("keep"), &p.join("x/a/link")).unwrap();
         files::symlink(&p.join("keep"), &p.join("l")).unwrap();
-        std::fs::set_permissions(p.join("x/a/b"), std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(p.join("x/a/b"), std::fs::Permissions::from_mode(0o000)).unwrap();
         remove(p, "x").unwrap();
         remove(p, "l").unwrap();
         remove(p, "never-there").unwrap();

@@ -70,13 +70,9 @@ pub fn survey(root: BorrowedFd<'_>, skip: &dyn Fn(&[u8]) -> bool) -> io::Result<
             }
         }
     }
-    for list in [
-        &mut found.special,
-        &mut found.unreadable,
-        &mut found.empty,
-        &mut found.nested,
-        &mut found.bare,
-    ] {
+    for list in
+        [&mut found.special, &mut found.unreadable, &mut found.empty, &mut found.nested, &mut found.bare]
+    {
         list.sort_unstable();
     }
     Ok(found)
@@ -95,8 +91,7 @@ fn list(root: BorrowedFd<'_>, folder: &[u8]) -> io::Result<Vec<(Vec<u8>, FileTyp
     let fd = if folder.is_empty() {
         fs::openat(root, ".", flags, fs::Mode::empty())?
     } else {
-        let resolve =
-            fs::ResolveFlags::BENEATH | fs::ResolveFlags::NO_SYMLINKS | fs::ResolveFlags::NO_XDEV;
+        let resolve = fs::ResolveFlags::BENEATH | fs::ResolveFlags::NO_SYMLINKS | fs::ResolveFlags::NO_XDEV;
         match fs::openat2(root, folder, flags, fs::Mode::empty(), resolve) {
             Err(rustix::io::Errno::AGAIN) => beneath(root, folder, flags)?,
             other => other?,
@@ -132,8 +127,14 @@ mod tests {
         let t = tempfile::tempdir().unwrap();
         let p = t.path();
         for folder in [
-            ".git/objects", "full", "empty", "sub/nested/.git/hooks", "evil.git/objects", "evil.git/refs",
-            "skipped/inner", "locked",
+            ".git/objects",
+            "full",
+            "empty",
+            "sub/nested/.git/hooks",
+            "evil.git/objects",
+            "evil.git/refs",
+            "skipped/inner",
+            "locked",
         ] {
             files::create_dirs(&p.join(folder), 0o755).unwrap();
         }

@@ -198,7 +198,7 @@ fn work_goes_on_inside() {
         "set -e; git init -q . && echo 1 > a && git add a && git -c user.name=n -c user.email=e commit -qm m
          git log --oneline; ln -s a b; chmod 700 a; mkdir -p d/e; mv a d/e/; cat <(echo sub)
          /usr/bin/python3 -c 'import tempfile; tempfile.NamedTemporaryFile()'
-         python3 -c 'print(1)'; node -e 'require(\"fs\").writeFileSync(\"n\", \"1\")'; cargo --version
+         python3 -c 'print(1)'; node -e 'require(\"fs\").writeFileSync(\"n\", \"1\")'; if command -v cargo; then cargo --version; fi
          echo x > /dev/null; head -c1 /dev/urandom > r; stat n",
     );
     assert_eq!(ended, crate::model::Ended::Exit(0), "{text}");
@@ -275,6 +275,32 @@ fn eventually(what: &str, check: impl Fn() -> bool) {
     }
 }
 
+#[test]
+fn a_fork_bomb_ends() {
+    let bench = Bench::new();
+    let mut spec = bench.spec();
+    let users = if bench.identity.is_some() { 0 } else { 400 };
+    spec.limits.processes = Some(200 + users);
+    let argv = ["bash", "-c", "f() { f | f & f; }; f 2>/dev/null"].map(OsString::from);
+    let stdio = Stdio { input: Input::Null, output: Output::Null, error: Output::Null };
+    let wall = Some(Duration::from_millis(200));
+    let begun = std::time::Instant::now();
+    Cage::prepare(spec).unwrap().run(&argv, stdio, &bench.lock(), wall).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    if let Some(identity) = bench.identity {
+        let left = std::fs::read_dir("/proc").unwrap().flatten();
+        assert_eq!(left.filter(|e| e.metadata().is_ok_and(|m| m.uid() == identity.uid)).count(), 0);
+    }
+}
+
+#[test]
+fn a_link_where_a_writable_folder_was_is_refused() {
+    let bench = Bench::new();
+    std::fs::remove_dir(bench.at("run/cache")).unwrap();
+    files::symlink(&bench.at("out"), &bench.at("run/cache")).unwrap();
+    assert_eq!(Cage::prepare(bench.spec()).unwrap_err().exit_status(), 97);
+}
+
 /// Not a test by itself: the supervisor that the next test kills.
 #[test]
 fn helper_supervisor() {
@@ -287,26 +313,81 @@ fn helper_supervisor() {
     script.push(" &); sleep ");
     script.push(&marker);
     let argv = ["bash".into(), "-c".into(), script];
-    let _ = bench.cage().run(&argv, Stdio { input: Input::Null, ..Stdio::default() }, &lock, None);
+    let ended = bench.cage().run(&argv, Stdio { input: Input::Null, ..Stdio::default() }, &lock, None);
+    let told = PathBuf::from(std::env::var_os("GIT_AGENT_TEST_LOCK").unwrap()).with_extension("told");
+    files::write_new(&told, format!("{:?}", ended.unwrap().ended).as_bytes(), 0o644).unwrap();
+}
+
+/// A supervisor in a process of its own, whose engine ignores SIGTERM and has a daemon.
+struct Supervisor {
+    folder: tempfile::TempDir,
+    marker: String,
+    process: std::process::Child,
+}
+
+impl Supervisor {
+    fn start(number: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let marker = format!("{}.{number}", 900_000 + u64::from(std::process::id()));
+        let mut command = Command::new("/proc/self/exe");
+        // The test binary has threads; only the one that supervises may take the signal.
+        confine::before_exec(&mut command, || {
+            std::mem::forget(run::Signals::block(&[libc::SIGTERM])?);
+            Ok(())
+        });
+        let process = command
+            .args(["--exact", "os::cage::tests::helper_supervisor", "--nocapture"])
+            .env("GIT_AGENT_TEST_MARKER", &marker)
+            .env("GIT_AGENT_TEST_LOCK", folder.path().join("lock"))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("the engine runs", || running(&marker) == 2);
+        Self { folder, marker, process }
+    }
+
+    fn cage_init(&self) -> i32 {
+        let pid = self.process.id();
+        let of_it = |p: &i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{p}/stat")).unwrap_or_default();
+            stat.contains("(cage-init)") && stat.contains(&format!(") S {pid} "))
+        };
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        pids.filter_map(|e| e.file_name().to_str()?.parse().ok()).find(of_it).unwrap()
+    }
+
+    fn ends_clean(mut self) -> String {
+        self.process.wait().unwrap();
+        eventually("everything is dead", || running(&self.marker) == 0);
+        let lock = self.folder.path().join("lock");
+        eventually("the lock is free", || !Lock::is_held(&lock).unwrap());
+        std::fs::read_to_string(lock.with_extension("told")).unwrap_or_default()
+    }
 }
 
 #[test]
 fn a_killed_supervisor_leaves_no_process_and_then_no_lock() {
-    let t = tempfile::tempdir().unwrap();
-    let marker = format!("{}.4712", 900_000 + u64::from(std::process::id()));
-    let lock = t.path().join("lock");
-    let mut helper = Command::new("/proc/self/exe")
-        .args(["--exact", "os::cage::tests::helper_supervisor", "--nocapture"])
-        .env("GIT_AGENT_TEST_MARKER", &marker)
-        .env("GIT_AGENT_TEST_LOCK", &lock)
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    eventually("the engine runs", || running(&marker) == 2);
-    helper.kill().unwrap();
-    helper.wait().unwrap();
-    eventually("everything is dead", || running(&marker) == 0);
-    eventually("the lock is free", || !Lock::is_held(&lock).unwrap());
+    let mut supervisor = Supervisor::start(4712);
+    supervisor.process.kill().unwrap();
+    assert_eq!(supervisor.ends_clean(), "");
+}
+
+#[test]
+fn a_supervisor_that_is_asked_to_stop_stops_everything() {
+    let supervisor = Supervisor::start(4713);
+    let holder = Lock::holder(&supervisor.folder.path().join("lock")).unwrap().unwrap();
+    assert_eq!(holder.pid, supervisor.process.id() as i32);
+    assert!(process::signal_exact(holder.pid, holder.start, libc::SIGTERM).unwrap());
+    assert_eq!(supervisor.ends_clean(), "Stopped");
+}
+
+#[test]
+fn a_killed_cage_init_takes_everything_with_it() {
+    let supervisor = Supervisor::start(4714);
+    let init = supervisor.cage_init();
+    let start = process::start_time(init).unwrap().unwrap();
+    assert!(process::signal_exact(init, start, libc::SIGKILL).unwrap());
+    assert_eq!(supervisor.ends_clean(), "Unseen");
 }
 
 #[test]

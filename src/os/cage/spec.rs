@@ -261,12 +261,14 @@ fn grant(
     entries: &BTreeMap<PathBuf, Vec<PathBuf>>,
     read: &mut BTreeSet<PathBuf>,
 ) {
+    let above: BTreeSet<&Path> = hidden.iter().flat_map(|h| h.ancestors().skip(1)).collect();
     let mut pending = vec![start.to_owned()];
     while let Some(path) = pending.pop() {
-        if hidden.iter().any(|h| path.starts_with(h)) {
+        // From above, so that nothing below a hidden path is ever reached.
+        if hidden.contains(&path) {
             continue;
         }
-        if hidden.iter().any(|h| h.starts_with(&path)) {
+        if above.contains(path.as_path()) {
             pending.extend(entries.get(&path).into_iter().flatten().cloned());
         } else {
             read.insert(path);

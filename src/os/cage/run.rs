@@ -481,9 +481,10 @@ fn kill_descendants(identity: Option<Identity>) {
     }
 }
 
-/// Everything the run's own user has, at once: a fork bomb cannot outrun this. Only for a dedicated user.
+/// Everything the run's own user has, at once: a fork bomb cannot outrun this. Only for a dedicated user: were
+/// it a person, all of that person's processes would die.
 fn kill_all_of(identity: Identity) {
-    if process::current_user_ids().uid == identity.uid || identity.uid == 0 {
+    if !process::is_dedicated(identity) || process::current_user_ids().uid == identity.uid {
         return;
     }
     match fork() {

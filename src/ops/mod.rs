@@ -3,12 +3,15 @@
 mod base;
 mod confine;
 mod cut;
+pub mod demo;
 pub mod engine;
 pub mod finish;
 mod freeze;
 mod layout;
 mod making;
 mod open;
+pub mod review;
+mod risk;
 pub mod show;
 mod snapshot;
 pub mod spawn;

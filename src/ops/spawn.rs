@@ -5,7 +5,7 @@
 
 use super::engine::{self, EnginePlan};
 use super::{Layout, Open, base, cut, making::Making, open};
-use crate::git::{RefTip, Repo};
+use crate::git::{Branch, RefTip, Repo};
 use crate::ledger::{self, Home, Ledger, Tip};
 use crate::model::{Actor, Failure, Head, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName};
 use crate::policy::{Limits, Policy, RoleKind};
@@ -149,7 +149,8 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     }
 
     let branch = format!("refs/heads/{}", policy.branch(&name));
-    free_branch(repo, &branch)?;
+    let branches = repo.branches()?;
+    free_branch(&branches, &branch)?;
     let layout = Layout::new(home.root.join(name.as_str()));
     free_folder(&layout)?;
     let actor = ledger::actor(repo.config()?);
@@ -158,8 +159,8 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     let strip = base::stripped(repo, &policy, &base)?;
     Ok(Plan::Cut(Box::new(Cut {
         own_files: own_files(repo, &tree, &run)?,
-        refs: base::refs(repo, &base, &branch)?,
-        target: repo.head_branch()?,
+        refs: base::refs(repo, &base, &branch, &branches)?,
+        target: branches.iter().find(|b| b.head).map(|b| b.name.clone()),
         local_base: request.with_changes && base != head,
         cr: request.cr.clone(),
         task: task(request)?,
@@ -283,9 +284,9 @@ fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<T
 }
 
 /// Refuses a branch name that is taken, or that another branch's name makes impossible.
-fn free_branch(repo: &Repo, branch: &str) -> Result<(), Failure> {
+fn free_branch(branches: &[Branch], branch: &str) -> Result<(), Failure> {
     let fold = branch.to_lowercase();
-    for tip in repo.refs(&["refs/heads/"])? {
+    for tip in branches.iter().filter(|b| b.name.starts_with("refs/heads/")) {
         let other = tip.name.to_lowercase();
         let clash = other == fold
             || fold.strip_prefix(&other).is_some_and(|rest| rest.starts_with('/'))

@@ -10,6 +10,7 @@ pub mod files;
 pub mod lock;
 pub mod process;
 pub mod remove;
+pub mod viewer;
 pub mod walk;
 
 /// Fills `bytes` from the kernel's random source (`getrandom(2)`).

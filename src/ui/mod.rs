@@ -3,7 +3,10 @@
 
 pub mod json;
 mod out;
+pub mod pager;
+pub mod prompt;
 pub mod report;
+pub mod review;
 pub mod time;
 
 pub use out::Out;

@@ -6,6 +6,7 @@ mod cut;
 pub mod engine;
 pub mod finish;
 mod freeze;
+pub mod land;
 mod layout;
 mod making;
 mod open;

@@ -18,6 +18,7 @@ const PAGES: &[(&str, &str)] = &[
     ("shell", include_str!("../../man/git-agent-shell.1")),
     ("finish", include_str!("../../man/git-agent-finish.1")),
     ("stop", include_str!("../../man/git-agent-stop.1")),
+    ("apply", include_str!("../../man/git-agent-apply.1")),
     ("policy", include_str!("../../man/git-agent-policy.5")),
     ("ledger", include_str!("../../man/git-agent-ledger.7")),
 ];

@@ -1,5 +1,6 @@
 //! The command table: one file a command, each a [`Command`] that parses, plans, executes and reports.
 
+mod apply;
 mod exec;
 mod finish;
 pub mod help;
@@ -65,6 +66,7 @@ const COMMANDS: &[Command] = &[
     shell::COMMAND,
     finish::COMMAND,
     stop::COMMAND,
+    apply::COMMAND,
 ];
 
 /// Entry point of every binary. `fixed` is the command of the one-purpose binaries.

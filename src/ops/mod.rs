@@ -7,6 +7,7 @@ pub mod demo;
 pub mod engine;
 pub mod finish;
 mod freeze;
+pub mod land;
 mod layout;
 mod making;
 mod open;

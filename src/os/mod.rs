@@ -8,6 +8,7 @@ pub mod background;
 pub mod cage;
 pub mod files;
 pub mod lock;
+pub mod place;
 pub mod process;
 pub mod remove;
 pub mod viewer;

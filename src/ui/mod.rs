@@ -2,6 +2,7 @@
 //! prints.
 
 pub mod json;
+pub mod landing;
 mod out;
 pub mod pager;
 pub mod prompt;

@@ -1,0 +1,61 @@
+//! `git agent apply`: land an approved change in the working tree.
+
+use super::{Command, Outcome, Session};
+use crate::ledger::Ledger;
+use crate::model::{Digest, Failure};
+use crate::ops::{self, land, show};
+use crate::ui::landing;
+use clap::{ArgMatches, Args as _, FromArgMatches};
+use std::process::ExitCode;
+
+pub(super) const COMMAND: Command = Command {
+    name: "apply",
+    about: "Land an approved change in the working tree",
+    make: Args::augment_args,
+    run,
+};
+
+#[derive(clap::Args)]
+struct Args {
+    /// Run: name, branch, or prefix of its id
+    run: String,
+    /// The change that is meant; refuse any other
+    #[arg(long, value_name = "sha256:HEX")]
+    digest: Option<Digest>,
+    /// Say what would happen and touch nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
+    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let repo = session.repo()?;
+    let shown = show::read(&Ledger::new(&repo), &args.run)?;
+    let plan = land::plan(&repo, &shown, args.digest.as_ref(), ops::now())?;
+    let out = &session.out;
+    if args.dry_run {
+        let proposal = plan.warrant().proposal();
+        if args.json {
+            out.json(&landing::json(proposal, &plan.paths(), &[], true))?;
+        } else {
+            out.answer(&landing::planned(proposal, &plan.paths()))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let landed = land::execute(&repo, plan)?;
+    for note in &landed.notes {
+        out.warning(note);
+    }
+    if args.json {
+        out.json(&landing::json(&landed.proposal, &landed.paths, &landed.notes, false))?;
+    } else {
+        out.answer(&landing::landed(&landed))?;
+        for hint in landing::next(&landed) {
+            out.hint(&hint);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

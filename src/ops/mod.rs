@@ -9,6 +9,7 @@ mod freeze;
 mod layout;
 mod making;
 mod open;
+pub mod person;
 pub mod show;
 mod snapshot;
 pub mod spawn;

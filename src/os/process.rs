@@ -62,7 +62,7 @@ pub(super) fn current_user_ids() -> Identity {
 }
 
 /// The dynamic range of systemd, in which no person and no service has an id.
-const RUN_UIDS: std::ops::RangeInclusive<u32> = 61184..=65519;
+pub(super) const RUN_UIDS: std::ops::RangeInclusive<u32> = 61184..=65519;
 
 /// A user for one run: an id of systemd's dynamic range without a passwd entry and without a process, looked
 /// for from a place that `seed` decides. Group = user. `PermissionDenied` when we cannot become it

@@ -1,11 +1,14 @@
 //! The command table: one file a command, each a [`Command`] that parses, plans, executes and reports.
 
+mod checkout;
+mod discard;
 mod exec;
 mod finish;
 pub mod help;
 mod list;
 mod log;
 mod path;
+mod prune;
 mod shell;
 mod show;
 mod spawn;
@@ -65,6 +68,9 @@ const COMMANDS: &[Command] = &[
     shell::COMMAND,
     finish::COMMAND,
     stop::COMMAND,
+    discard::COMMAND,
+    checkout::COMMAND,
+    prune::COMMAND,
 ];
 
 /// Entry point of every binary. `fixed` is the command of the one-purpose binaries.

@@ -74,10 +74,7 @@ const INTERPRETERS: &[&str] =
 
 /// The first sign that an agent is at work: in the names of the environment's variables, else in the
 /// processes above, nearest first.
-pub fn agent<'a>(
-    variables: impl IntoIterator<Item = &'a str>,
-    ancestors: &[Ancestor],
-) -> Option<AgentSign> {
+pub fn agent<'a>(variables: impl IntoIterator<Item = &'a str>, ancestors: &[Ancestor]) -> Option<AgentSign> {
     let mut marked: Vec<&str> = variables.into_iter().filter(|v| is_marker(v)).collect();
     marked.sort_unstable();
     if let Some(name) = marked.first() {
@@ -107,7 +104,8 @@ fn client(process: &Ancestor) -> Option<&'static str> {
     }
     let interprets = own.into_iter().flatten().any(|n| {
         // python3.12, node-22
-        let n = n.trim_start_matches('-').trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+        let n =
+            n.trim_start_matches('-').trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
         INTERPRETERS.contains(&n) || n == "python"
     });
     if !interprets {
@@ -118,7 +116,7 @@ fn client(process: &Ancestor) -> Option<&'static str> {
         match words.next()?.as_str() {
             // What follows is a program text, not a file.
             "-c" | "-e" | "--eval" | "-p" | "--print" => return None,
-            "-m" => break words.next()?,
+            "-m" => break words.next()?.as_str(),
             option if option.starts_with('-') => {}
             file => break file,
         }
@@ -136,10 +134,9 @@ fn named(name: &str) -> Option<&'static str> {
         .unwrap_or(name);
     let is = |known: &&&'static str| {
         name == **known
-            || name
-                .strip_prefix(**known)
-                .and_then(|rest| rest.strip_prefix('-'))
-                .is_some_and(|rest| ["x86_64", "aarch64", "x64", "arm64", "linux"].iter().any(|p| rest.starts_with(p)))
+            || name.strip_prefix(**known).and_then(|rest| rest.strip_prefix('-')).is_some_and(|rest| {
+                ["x86_64", "aarch64", "x64", "arm64", "linux"].iter().any(|p| rest.starts_with(p))
+            })
     };
     CLIENTS.iter().find(is).copied()
 }
@@ -164,12 +161,19 @@ mod tests {
 
     #[test]
     fn variables_give_an_agent_away() {
-        for name in
-            ["CLAUDECODE", "AI_AGENT", "CODEX_SANDBOX", "GEMINI_CLI", "QWEN_CODE_X", "OPENCODE", "GIT_AGENT_RUN"]
-        {
+        for name in [
+            "CLAUDECODE",
+            "AI_AGENT",
+            "CODEX_SANDBOX",
+            "GEMINI_CLI",
+            "QWEN_CODE_X",
+            "OPENCODE",
+            "GIT_AGENT_RUN",
+        ] {
             assert_eq!(agent([name, "PATH"], &[]), Some(AgentSign::Variable(name.into())), "{name}");
         }
-        let own = ["CODEX_HOME", "CLAUDE_CONFIG_DIR", "GIT_AGENT_CAGE", "GIT_AGENT_ISOLATION", "PATH", "XCODEX_A"];
+        let own =
+            ["CODEX_HOME", "CLAUDE_CONFIG_DIR", "GIT_AGENT_CAGE", "GIT_AGENT_ISOLATION", "PATH", "XCODEX_A"];
         assert_eq!(agent(own, &[]), None);
     }
 
@@ -180,7 +184,11 @@ mod tests {
             process("x", "/usr/bin/codex (deleted)", &["x"]),
             process("codex-x86_64-un", "/opt/codex-x86_64-unknown-linux-musl", &["codex"]),
             process("node", "/usr/bin/node", &["node", "--no-warnings", "/usr/bin/gemini"]),
-            process("node-22", "/usr/bin/node", &["node", "/l/node_modules/@anthropic-ai/claude-code/cli.js"]),
+            process(
+                "node-22",
+                "/usr/bin/node",
+                &["node", "/l/node_modules/@anthropic-ai/claude-code/cli.js"],
+            ),
             process("python3", "/usr/bin/python3.12", &["python3", "-m", "aider"]),
             process("bash", "/usr/bin/bash", &["/bin/bash", "/home/u/bin/qwen"]),
         ] {

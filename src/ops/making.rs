@@ -96,6 +96,27 @@ fn forget(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Half-made runs whose maker is gone: what [`reclaim`] would undo. Changes nothing.
+pub fn abandoned(home: &Home) -> Result<Vec<RunName>, Failure> {
+    let folder = home.root.join(MAKING);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Failure::fatal(format!("'{}' cannot be read", folder.display())).because(e)),
+    };
+    let mut names = Vec::new();
+    for entry in entries.flatten() {
+        let Some(Ok(run)) = entry.file_name().to_str().map(str::parse::<RunId>) else { continue };
+        if Lock::is_held(&entry.path()).unwrap_or(true) {
+            continue;
+        }
+        let text = files::read_bounded(&entry.path().with_extension("json"), 64 << 10).ok().flatten();
+        let intent = text.and_then(|t| serde_json::from_slice::<Intent>(&t).ok());
+        names.extend(intent.filter(|i| i.run == run && i.repo == home.id).map(|i| i.name));
+    }
+    Ok(names)
+}
+
 /// Undoes what half-made runs left. Returns their names.
 pub fn reclaim(repo: &Repo, home: &Home) -> Result<Vec<RunName>, Failure> {
     let folder = home.root.join(MAKING);

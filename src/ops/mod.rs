@@ -1,15 +1,20 @@
 //! What commands do. `plan` reads and decides, `execute` acts; nothing here prints.
 
 mod base;
+pub mod checkout;
 mod confine;
 mod cut;
+pub mod discard;
 pub mod engine;
 pub mod finish;
 mod freeze;
+mod landed;
 mod layout;
 mod making;
 mod open;
 pub mod person;
+pub mod prune;
+pub mod reclaim;
 pub mod show;
 mod snapshot;
 pub mod spawn;

@@ -182,7 +182,10 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
 
 /// The policy in force: that of the commit that is checked out, else the built-in one. Never the work
 /// tree's copy, never the base's.
-fn in_force(repo: &Repo, head: &Oid) -> Result<(Policy, PolicyInForce, Vec<u8>, Vec<String>), Failure> {
+pub(super) fn in_force(
+    repo: &Repo,
+    head: &Oid,
+) -> Result<(Policy, PolicyInForce, Vec<u8>, Vec<String>), Failure> {
     use crate::policy::PATH;
     let objects = repo.objects()?;
     let entry = objects.entry_at(&objects.commit(head)?.tree, PATH)?;

@@ -5,7 +5,6 @@ use crate::model::person::Ancestor;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,9 @@ pub fn ancestors() -> Vec<Ancestor> {
             pid,
             start,
             comm: String::from_utf8_lossy(comm.trim_ascii_end()).into_owned(),
-            exe: std::fs::read_link(format!("/proc/{pid}/exe")).ok().map(|p| p.to_string_lossy().into_owned()),
+            exe: std::fs::read_link(format!("/proc/{pid}/exe"))
+                .ok()
+                .map(|p| p.to_string_lossy().into_owned()),
             args: words(pid),
         });
         let Some(above) = parent(&pid.to_string()) else { break };
@@ -40,9 +41,12 @@ pub fn ancestors() -> Vec<Ancestor> {
 pub fn has_controlling_terminal() -> bool {
     let Ok(session) = rustix::process::getsid(None) else { return false };
     // tcgetsid fails on every terminal but the controlling one.
-    let ours = |sid: Result<rustix::process::Pid, _>| sid.is_ok_and(|sid: rustix::process::Pid| sid == session);
+    let ours =
+        |sid: Result<rustix::process::Pid, _>| sid.is_ok_and(|sid: rustix::process::Pid| sid == session);
     let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").is_ok();
-    opened && ours(rustix::termios::tcgetsid(std::io::stdin())) && ours(rustix::termios::tcgetsid(std::io::stderr()))
+    opened
+        && ours(rustix::termios::tcgetsid(std::io::stdin()))
+        && ours(rustix::termios::tcgetsid(std::io::stderr()))
 }
 
 /// A process that belongs to a run.
@@ -68,8 +72,7 @@ pub fn leftovers(run: &str, dir: &Path, uid: Option<u32>) -> Vec<Process> {
     let mut others = false;
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        let Ok(meta) = entry.metadata() else { continue };
-        if meta.uid() != own.unwrap_or(user) || pid == std::process::id().cast_signed() {
+        if pid == std::process::id().cast_signed() || !is_of(&entry.path(), own.unwrap_or(user)) {
             continue;
         }
         let Ok(Some(start)) = process::start_time(pid) else { continue };
@@ -109,6 +112,13 @@ pub fn end_leftovers(run: &str, dir: &Path, uid: Option<u32>) -> io::Result<bool
         }
     }
     Ok(leftovers(run, dir, uid).is_empty())
+}
+
+/// Whether any of a process's four user ids is `uid`. The owner of its folder in `/proc` may be root instead.
+fn is_of(proc: &Path, uid: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(proc.join("status")) else { return false };
+    let ids = status.lines().find_map(|l| l.strip_prefix("Uid:")).unwrap_or_default();
+    ids.split_ascii_whitespace().any(|id| id.parse() == Ok(uid))
 }
 
 /// Neither gone nor waiting to be reaped.
@@ -155,7 +165,9 @@ pub fn mounts_below(dir: &Path) -> io::Result<Vec<std::path::PathBuf>> {
         let point = unescape(point);
         let point = Path::new(OsStr::from_bytes(&point));
         if point.starts_with(dir) {
-            found.push(std::path::PathBuf::from(std::ffi::OsString::from_vec(point.as_os_str().as_bytes().to_vec())));
+            found.push(std::path::PathBuf::from(std::ffi::OsString::from_vec(
+                point.as_os_str().as_bytes().to_vec(),
+            )));
         }
     }
     Ok(found)

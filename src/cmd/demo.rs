@@ -11,8 +11,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub(super) const COMMAND: Command =
-    Command { name: "demo", about: "Watch one run go through, in a throw-away repository", make: Args::augment_args, run };
+pub(super) const COMMAND: Command = Command {
+    name: "demo",
+    about: "Watch one run go through, in a throw-away repository",
+    make: Args::augment_args,
+    run,
+};
 
 #[derive(clap::Args)]
 struct Args {}
@@ -21,7 +25,11 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
     let dir = ops::demo::make()?;
     session.out.talk(&format!("a repository to play with: {}", dir.display()));
-    step(session, &dir, &["spawn", "--role", "developer", "--run", "demo", "--engine", "demo", "-m", ops::demo::TASK])?;
+    step(
+        session,
+        &dir,
+        &["spawn", "--role", "developer", "--run", "demo", "--engine", "demo", "-m", ops::demo::TASK],
+    )?;
     if prompt::possible() && ops::person::agent().is_none() {
         let status = step_whatever(session, &dir, &["review", "demo"]);
         let left = ops::demo::status(&dir)?;
@@ -58,5 +66,8 @@ fn step_whatever(session: &mut Session, dir: &std::path::Path, words: &[&str]) -
 
 fn farewell(session: &Session, dir: &std::path::Path) {
     let parent = dir.parent().unwrap_or(dir).to_string_lossy();
-    session.out.talk(&format!("\nLook around in it (git agent list, show, log); remove it with: rm -rf {}", shell_quote(&parent)));
+    session.out.talk(&format!(
+        "\nLook around in it (git agent list, show, log); remove it with: rm -rf {}",
+        shell_quote(&parent)
+    ));
 }

@@ -18,7 +18,12 @@ const PAGES: &[(&str, &str)] = &[
     ("shell", include_str!("../../man/git-agent-shell.1")),
     ("finish", include_str!("../../man/git-agent-finish.1")),
     ("stop", include_str!("../../man/git-agent-stop.1")),
+    ("review", include_str!("../../man/git-agent-review.1")),
+    ("demo", include_str!("../../man/git-agent-demo.1")),
     ("apply", include_str!("../../man/git-agent-apply.1")),
+    ("discard", include_str!("../../man/git-agent-discard.1")),
+    ("checkout", include_str!("../../man/git-agent-checkout.1")),
+    ("prune", include_str!("../../man/git-agent-prune.1")),
     ("policy", include_str!("../../man/git-agent-policy.5")),
     ("ledger", include_str!("../../man/git-agent-ledger.7")),
 ];

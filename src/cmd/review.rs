@@ -5,14 +5,18 @@ use crate::git::Repo;
 use crate::ledger::Ledger;
 use crate::model::{Digest, Failure, How, Kind};
 use crate::ops::review::Review;
-use crate::ops::{self, discard, land, verdict};
+use crate::ops::{self, land, verdict};
 use crate::ui::{json, pager, prompt, report, review as view};
 use clap::{ArgMatches, Args as _, FromArgMatches};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-pub(super) const COMMAND: Command =
-    Command { name: "review", about: "Look at a run's change and decide on it", make: Args::augment_args, run };
+pub(super) const COMMAND: Command = Command {
+    name: "review",
+    about: "Look at a run's change and decide on it",
+    make: Args::augment_args,
+    run,
+};
 
 #[derive(clap::Args)]
 struct Args {
@@ -50,7 +54,7 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let ledger = Ledger::new(&repo);
     let word = ops::review::choose(&ledger, args.run.as_deref())?;
     if args.reject {
-        return super::discard::discard(session, &repo, &word, args.message);
+        return super::discard::discard(session, &repo, &word, args.message.as_deref(), false);
     }
     let review = ops::review::read(&repo, ops::show::read(&ledger, &word)?)?;
     let out = &session.out;
@@ -88,18 +92,24 @@ fn print_diff(session: &Session, diff: &[u8]) -> Result<(), Failure> {
 pub(super) fn ask(session: &Session, repo: &Repo, review: Review) -> Outcome {
     let name = review.shown.head.name.clone();
     if !prompt::possible() {
-        return Err(Failure::new(Kind::Consent, format!("run '{name}' waits for a person, and there is no terminal"))
-            .hint(format!("only look: git agent review {name} --diff (or --stat, --json)")));
+        return Err(Failure::new(
+            Kind::Consent,
+            format!("run '{name}' waits for a person, and there is no terminal"),
+        )
+        .hint(format!("only look: git agent review {name} --diff (or --stat, --json)")));
     }
     ops::person::require_terminal("decide on a run")?;
     show(session, repo, &review)?;
     loop {
-        let choices = if review.changes.is_empty() { "discard, leave" } else { "apply, discard, leave, view again" };
+        let choices =
+            if review.changes.is_empty() { "discard, leave" } else { "apply, discard, leave, view again" };
         let asked = prompt::line(&format!("{name}: {choices}, ? [{}] ", letters(&review)))
             .map_err(|e| Failure::fatal("the terminal cannot be asked").because(e))?;
         match asked.as_deref() {
             Some("a" | "apply") if !review.changes.is_empty() => return apply(session, repo, &review),
-            Some("d" | "discard") => return super::discard::discard(session, repo, name.as_str(), None),
+            Some("d" | "discard") => {
+                return super::discard::discard(session, repo, name.as_str(), None, false);
+            }
             Some("l" | "leave") => {
                 verdict::keep(repo, &review, ops::now())?;
                 session.out.talk(&report::kept(&review));
@@ -130,7 +140,10 @@ fn show(session: &Session, repo: &Repo, review: &Review) -> Result<(), Failure> 
 
 /// Plans first: a conflict leaves no approval behind.
 fn apply(session: &Session, repo: &Repo, review: &Review) -> Outcome {
-    let plan = land::plan_unapproved(repo, review)?;
+    let mut landing = land::plan_unapproved(repo, &review.shown)?;
+    landing.claim(repo)?;
     verdict::approve(repo, review, How::Terminal, ops::now())?;
-    super::apply::land(session, repo, plan)
+    let shown = ops::show::read(&Ledger::new(repo), review.shown.tip.run.as_str())?;
+    let plan = landing.approved(&shown, ops::now())?;
+    super::apply::land(session, repo, plan, false)
 }

@@ -186,6 +186,12 @@ impl Repo {
         text.parse().map(Some).map_err(|what| Error::Unreadable { verb: "rev-parse".into(), what })
     }
 
+    /// Full name of the branch that HEAD of the current work tree names, also when it is unborn.
+    pub fn head_branch(&self) -> Result<Option<String>, Error> {
+        let answer = self.call("symbolic-ref").args(["--quiet", "HEAD"]).run()?;
+        Ok((answer.status == 0).then(|| String::from_utf8_lossy(&answer.stdout).trim_end().to_owned()))
+    }
+
     /// A call at this repository.
     pub fn call(&self, verb: &str) -> Call {
         Call::new(verb, self.place())

@@ -4,6 +4,7 @@
 // The banned calls are banned elsewhere so that they are made here.
 #![allow(clippy::disallowed_methods)]
 
+pub mod ancestry;
 pub mod background;
 pub mod cage;
 pub mod files;

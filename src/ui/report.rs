@@ -5,8 +5,10 @@ use super::{Out, time};
 use crate::ledger::{Listing, RunLine};
 use crate::model::{Body, CageReport, Decoded, Ended, Event, Listed, Report, RunResult, RunState};
 use crate::ops::Open;
+use crate::ops::discard::Discarded;
 use crate::ops::engine::EnginePlan;
 use crate::ops::finish::Finished;
+use crate::ops::prune::Done;
 use crate::ops::review::Review;
 use crate::ops::show::Shown;
 use crate::ops::spawn::Ready;
@@ -55,6 +57,40 @@ pub fn finished(run: &Open<'_>, finished: &Finished) -> String {
         let _ = write!(text, "\n  {line}");
     }
     text
+}
+
+/// What prune did, or would do; empty when nothing.
+pub fn pruned(done: &Done, dry_run: bool) -> String {
+    let would = if dry_run { "would " } else { "" };
+    let verb = |word: &str| format!("{would}{word}{}", if dry_run { "" } else { "d" });
+    let mut lines = Vec::new();
+    for item in &done.items {
+        let what = if item.seen.is_some() { verb("prune") } else { verb("close") };
+        let mut line = format!("{what} {}: {}", item.name, item.why.sentence());
+        if let Some((branch, _)) = &item.branch {
+            let _ = write!(line, "; branch {}", Untrusted::new(branch.trim_start_matches("refs/heads/")));
+        }
+        if !item.processes.is_empty() {
+            let _ = write!(line, "; {} of its processes ended", item.processes.len());
+        }
+        lines.push(line);
+    }
+    for name in &done.half_made {
+        lines.push(format!("{} half-made run {name}", verb("undo").replace("undod", "undid")));
+    }
+    if !done.trash.is_empty() {
+        lines.push(format!("{} what an earlier prune left: {}", verb("delete"), done.trash.len()));
+    }
+    lines.join("\n")
+}
+
+/// After a discard.
+pub fn discarded(discarded: &Discarded) -> String {
+    let name = &discarded.name;
+    match &discarded.snapshot {
+        Some(snapshot) => format!("discarded run {name}; what it left is still {}", snapshot.short()),
+        None => format!("discarded run {name}; it left nothing"),
+    }
 }
 
 /// A number of changed files.

@@ -387,7 +387,7 @@ pub fn execute<'r>(repo: &'r Repo, plan: Plan) -> Result<Ready<'r>, Failure> {
 /// The limits of a run, from the policy that was in force when it was cut.
 pub fn limits(run: &Open<'_>) -> Result<Limits, Failure> {
     let head = &run.tip.understood()?.head;
-    Ok(policy_of(run)?.limits(&head.role).map_err(Failure::from)?)
+    policy_of(run)?.limits(&head.role).map_err(Failure::from)
 }
 
 /// The policy that was in force when a run was cut.

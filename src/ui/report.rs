@@ -184,11 +184,11 @@ pub fn shown(out: &Out, shown: &Shown) -> String {
             field("Engine", &format!("{} ({})", Untrusted::new(&e.engine), cage(&e.cage)));
         }
     }
-    let last = shown.chain.known().filter_map(|(_, e)| match &e.body {
+    let mut last = shown.chain.known().filter_map(|(_, e)| match &e.body {
         Body::Result(r) => Some(r),
         _ => None,
     });
-    if let Some(result) = last.last() {
+    if let Some(result) = last.next_back() {
         text.push_str(&result_text(result));
     }
     if let Some((v, kind)) = shown.chain.unknown() {

@@ -231,13 +231,13 @@ fn r05_a_branch_that_makes_the_name_impossible() {
     repo.git("branch -m wt wt/x/y");
     repo.agent("spawn --role developer --run x").with(128).refuses(&["'wt/x'", "branch 'wt/x/y'"]);
     repo.git("branch -D wt/x/y");
-    repo.policy("version: 1\nbranch: feat/{name}\nagent_branches: [wt/**, agent/**, worktree-agent-*, feat/**]\n");
-    repo.git("branch feat");
-    repo.agent("spawn --role developer --run x").with(128).refuses(&["'feat/x'", "branch 'feat'"]);
+    repo.policy("version: 1\nbranch: agent/{name}\n");
+    repo.git("branch agent");
+    repo.agent("spawn --role developer --run x").with(128).refuses(&["'agent/x'", "branch 'agent'"]);
     nothing_left(&repo);
-    repo.git("branch -D feat");
+    repo.git("branch -D agent");
     repo.agent("spawn --role developer --run x").ok();
-    assert_eq!(repo.branches(), ["feat/x", "main"]);
+    assert_eq!(repo.branches(), ["agent/x", "main"]);
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn r10_a_base_is_pinned_as_an_object() {
         ("HEAD^", &second),
         ("origin/main", &second),
         ("@", &third),
-        (":/second", &second),
+        (":/seco", &second),
     ];
     for (n, (base, want)) in cases.iter().enumerate() {
         repo.agent_args(["spawn", "--role", "developer", "--run", &format!("b{n}"), "--base", base]).ok();
@@ -487,7 +487,7 @@ fn r11_stripped_paths_are_out_of_sight() {
         repo.write(".claude/settings.json", "{}\n");
         repo.write(".claude/deep/er", "x\n");
         repo.write("src/CLAUDE.md", "not this one\n");
-        repo.policy("version: 1\nstrip: [/CLAUDE.md, .claude/]\n");
+        repo.policy("version: 1\nstrip: [CLAUDE.md, .claude/]\n");
 
         let engine = "test ! -e CLAUDE.md && test ! -e .claude && test -e src/CLAUDE.md && git status --porcelain && \
                       git diff HEAD && git diff --cached && echo x >>src/a && git commit -qam mine";

@@ -85,16 +85,8 @@ impl Sandbox {
         self.dir.path()
     }
 
-    pub fn home(&self) -> PathBuf {
-        self.dir().join("home")
-    }
-
     pub fn state(&self) -> PathBuf {
         self.dir().join("state")
-    }
-
-    pub fn is_user(&self) -> bool {
-        self.user.is_some()
     }
 
     /// Hands everything below `path` to the sandbox's user (the linked executables stay whose they are).
@@ -187,7 +179,8 @@ pub struct Repo<'s> {
 impl<'s> Repo<'s> {
     /// The same repository seen from another folder.
     pub fn at(&self, dir: impl AsRef<Path>) -> Repo<'s> {
-        Repo { sandbox: self.sandbox, dir: self.dir.join(dir) }
+        let dir = self.dir.join(dir);
+        Repo { sandbox: self.sandbox, dir: dir.canonicalize().unwrap_or(dir) }
     }
 
     pub fn git(&self, words: &str) -> String {

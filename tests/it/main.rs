@@ -6,10 +6,12 @@
 // Tests start programs and write files themselves: they play the person, not the product.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, missing_docs)]
 
+mod pty;
 mod support;
 
 mod floors;
 mod packaged;
+mod review;
 mod runs_control;
 mod runs_crash;
 mod runs_ledger;

@@ -76,7 +76,7 @@ pub fn page(review: &Review, diff: &[u8]) -> String {
         for (n, file) in files.iter().enumerate() {
             let _ = writeln!(
                 page,
-                "<tr><td class=\"path\"><a href=\"#f{n}\">{}</a><td class=\"x\">{}<td class=\"n p\">{}<td class=\"n m\">{}",
+                "<tr><td class=\"path\"><a href=\"#f{n}\">{}</a><td class=\"x n\">{}<td class=\"n p\">{}<td class=\"n m\">{}",
                 esc(&file.title),
                 file.what,
                 if file.added > 0 { format!("+{}", file.added) } else { String::new() },
@@ -124,6 +124,9 @@ fn facts(page: &mut String, review: &Review) {
         let how = report::how(given.how);
         row("Approved", format!("<span{class}>{how}</span>, by {by}, {}", time::local(given.time)));
     }
+    for note in report::peculiar(&result.report) {
+        row("Note", esc(&note));
+    }
     if let Some((_, event)) = shown.chain.known().next_back() {
         row("Recorded", time::local(event.time));
     }
@@ -142,7 +145,6 @@ fn look(page: &mut String, review: &Review) {
     }
     items.extend(review.risks.iter().map(|(path, why)| format!("{why}: {path}")));
     items.extend(review.breaches.iter().map(|b| Untrusted::new(b).to_string()));
-    items.extend(report::peculiar(&review.result.report));
     if items.is_empty() {
         return;
     }

@@ -107,7 +107,17 @@ pub fn diff(out: &Out, diff: &[u8]) -> String {
 }
 
 /// What the answers to the prompt mean.
-pub const HELP: &str = "\
+pub fn help(anything_to_apply: bool) -> &'static str {
+    if anything_to_apply {
+        return HELP;
+    }
+    "\
+d - discard: reject it; the run's tree goes
+l - leave: decide later; nothing changes
+? - this help"
+}
+
+const HELP: &str = "\
 a - apply: land exactly this change in your work tree, uncommitted
 d - discard: reject it; the run's tree goes, the snapshot stays in the ledger
 l - leave: decide later; nothing changes

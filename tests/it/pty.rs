@@ -61,13 +61,15 @@ impl Pty {
     #[track_caller]
     pub fn expect(&mut self, what: &str) -> String {
         let until = Instant::now() + PATIENCE;
+        let mut from = self.read;
         loop {
-            let fresh = &self.seen[self.read..];
-            if let Some(at) = fresh.windows(what.len()).position(|w| w == what.as_bytes()) {
-                let text = String::from_utf8_lossy(&fresh[..at + what.len()]).into_owned();
-                self.read += at + what.len();
+            if let Some(at) = self.seen[from..].windows(what.len()).position(|w| w == what.as_bytes()) {
+                let end = from + at + what.len();
+                let text = String::from_utf8_lossy(&self.seen[self.read..end]).into_owned();
+                self.read = end;
                 return text;
             }
+            from = from.max(self.seen.len().saturating_sub(what.len()));
             let closed = !self.more(until);
             assert!(!closed, "'{what}' never came:\n{}", String::from_utf8_lossy(&self.seen));
         }

@@ -42,8 +42,10 @@ impl Session {
     pub fn repo(&mut self) -> Result<Repo, Failure> {
         if let Some(run) = std::env::var_os("GIT_AGENT_RUN") {
             let run = Untrusted::new(run.as_encoded_bytes());
-            return Err(Failure::fatal(format!("this is already inside run {run}; a run does not spawn runs"))
-                .hint("ledger and other runs are out of reach here: call git agent outside"));
+            return Err(Failure::fatal(format!(
+                "this is already inside run {run}; a run does not spawn runs"
+            ))
+            .hint("ledger and other runs are out of reach here: call git agent outside"));
         }
         let repo = ops::repo_at(&self.cwd)?;
         let config = repo.config()?;

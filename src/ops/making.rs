@@ -50,7 +50,11 @@ impl Making {
         // Locked under a name that nobody looks at, then renamed: the lock stays with the file.
         let hidden = folder.join(format!(".{}", plan.run));
         let lock = Lock::acquire(&hidden)
-            .map_err(fail)?
+            .map_err(|e| {
+                // On a full disk the file is there and the holder's name is not in it.
+                let _ = files::remove_file(&hidden);
+                fail(e)
+            })?
             .ok_or_else(|| Failure::fatal("another spawn has the same run id; try again"))?;
         let intent = Intent {
             v: 1,

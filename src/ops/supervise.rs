@@ -115,6 +115,8 @@ pub fn detach(run: &Open<'_>) -> Result<bool, Failure> {
 
 /// A command of the person's in the run's tree. No event: what it changes is in the next snapshot.
 pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
+    // A folder of PATH that the cage does not show would make "not found" a "permission denied".
+    command.first().map_or(Ok(()), |program| super::engine::present(program))?;
     super::freeze(run)?;
     let cage = confine::engine(run, Vec::new())?;
     confine::prove(run, &cage)?;

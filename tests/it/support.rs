@@ -314,6 +314,10 @@ impl<'s> Repo<'s> {
         fingerprint(&self.dir, |path| {
             let Ok(inside) = path.strip_prefix(&git_dir) else { return true };
             let first = inside.components().next().map(|c| c.as_os_str().as_bytes());
+            // git itself touches the shared part of a split index whenever it reads it.
+            if first.is_some_and(|f| f.starts_with(b"sharedindex.")) {
+                return false;
+            }
             // The folder's own time changes when `agent/` or a lock file comes.
             !matches!(
                 first,

@@ -1052,3 +1052,24 @@ fn a24_what_moved_after_the_plan_is_named() {
         nothing_left(&repo);
     }
 }
+
+#[test]
+fn a01_without_file_modes_an_executable_bit_lands_all_the_same() {
+    let sandbox = Sandbox::new();
+    let repo = approved(&sandbox, "chmod +x plain; echo 2 >a");
+    repo.git("config core.fileMode false");
+    set_mode(&repo.dir.join("a"), 0o755);
+    repo.agent("apply r1").ok();
+    let mode = |p: &str| std::fs::metadata(repo.dir.join(p)).unwrap().mode() & 0o777;
+    assert_eq!((["a", "plain"].map(mode), &*repo.read("a")), ([0o755, 0o755], "2\n"));
+}
+
+#[test]
+fn a01_a_repository_with_a_colon_in_its_path() {
+    let sandbox = Sandbox::new();
+    let repo = approved(&sandbox, "echo 2 >a; echo n >n");
+    std::fs::rename(&repo.dir, sandbox.dir().join("pro:ject")).unwrap();
+    let repo = Repo { sandbox: &sandbox, dir: sandbox.dir().join("pro:ject") };
+    repo.agent("apply r1").ok();
+    landed(&repo, "r1");
+}

@@ -8,6 +8,7 @@
 
 mod support;
 
+mod apply;
 mod floors;
 mod packaged;
 mod runs_control;

@@ -25,13 +25,24 @@ struct Args {
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
     let repo = session.repo()?;
-    let discarded = ops::discard::discard(&repo, &args.run, args.message.as_deref(), ops::now())?;
+    discard(session, &repo, &args.run, args.message.as_deref(), args.json)
+}
+
+/// Rejects a run and says what became of it. Also the answer `discard` of a review.
+pub(super) fn discard(
+    session: &Session,
+    repo: &crate::git::Repo,
+    word: &str,
+    reason: Option<&str>,
+    as_json: bool,
+) -> Outcome {
+    let discarded = ops::discard::discard(repo, word, reason, ops::now())?;
     let of_tree = discarded.tree.iter().flat_map(|t| &t.notes);
     for note in discarded.notes.iter().chain(of_tree) {
         session.out.warning(note);
     }
     session.out.talk(&report::discarded(&discarded));
-    if args.json {
+    if as_json {
         session.out.json(&json::discarded(&discarded))?;
     }
     Ok(ExitCode::SUCCESS)

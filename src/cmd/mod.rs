@@ -1,6 +1,8 @@
 //! The command table: one file a command, each a [`Command`] that parses, plans, executes and reports.
 
+mod apply;
 mod checkout;
+mod demo;
 mod discard;
 mod exec;
 mod finish;
@@ -9,6 +11,7 @@ mod list;
 mod log;
 mod path;
 mod prune;
+mod review;
 mod shell;
 mod show;
 mod spawn;
@@ -61,6 +64,11 @@ struct Command {
 const COMMANDS: &[Command] = &[
     spawn::COMMAND,
     list::COMMAND,
+    review::COMMAND,
+    apply::COMMAND,
+    discard::COMMAND,
+    checkout::COMMAND,
+    prune::COMMAND,
     show::COMMAND,
     log::COMMAND,
     path::COMMAND,
@@ -68,9 +76,7 @@ const COMMANDS: &[Command] = &[
     shell::COMMAND,
     finish::COMMAND,
     stop::COMMAND,
-    discard::COMMAND,
-    checkout::COMMAND,
-    prune::COMMAND,
+    demo::COMMAND,
 ];
 
 /// Entry point of every binary. `fixed` is the command of the one-purpose binaries.

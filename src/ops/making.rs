@@ -143,14 +143,19 @@ pub fn reclaim(repo: &Repo, home: &Home) -> Result<Vec<RunName>, Failure> {
 }
 
 /// Refs first, by compare-and-swap against exactly what spawn wrote, then folders, by rename. A run that
-/// got any further event, or whose branch moved, is not half-made.
+/// got any further event keeps its entry; a folder whose record is complete is no half-made one.
 fn undo(repo: &Repo, root: &Path, intent: &Intent) -> Result<(), Failure> {
+    let home = root.join(intent.name.as_str());
+    let folder = Folder::read(&home).ok().flatten().filter(|f| f.run == intent.run);
+    if folder.as_ref().is_some_and(|f| f.tree.is_some()) {
+        // Complete: only the intent was left behind.
+        return Ok(());
+    }
     let ledger = Ledger::new(repo);
-    if let Some(tip) = ledger.tip(&intent.run)? {
-        let seq = tip.understood()?.seq;
-        if seq != 0 {
-            return Ok(());
-        }
+    // A run that has more than its first event went on; its entry and its branch are not ours to undo.
+    if let Some(tip) = ledger.tip(&intent.run)?
+        && tip.understood()?.seq == 0
+    {
         let mut transaction = Transaction::new().delete(&Ledger::ref_name(&intent.run), &tip.commit);
         if repo.ref_tip(&intent.branch)?.as_ref() == Some(&intent.base) {
             transaction = transaction.delete(&intent.branch, &intent.base);
@@ -160,12 +165,10 @@ fn undo(repo: &Repo, root: &Path, intent: &Intent) -> Result<(), Failure> {
             Err(e) => return Err(e.into()),
         }
     }
-    for dir in [staging(root, &intent.run), root.join(intent.name.as_str())] {
-        let ours = Folder::read(&dir).ok().flatten().is_some_and(|f| f.run == intent.run);
-        // The staging folder's name holds the run id: it is ours even before its record is written.
-        if ours || dir == staging(root, &intent.run) {
-            trash(root, &dir, &intent.run)?;
-        }
+    // The staging folder's name holds the run id: it is ours even before its record is written.
+    trash(root, &staging(root, &intent.run), &intent.run)?;
+    if folder.is_some() {
+        trash(root, &home, &intent.run)?;
     }
     Ok(())
 }

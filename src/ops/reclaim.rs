@@ -5,7 +5,7 @@ use super::making::TRASH;
 use super::prune::{Item, Judge, Request, Verdict, changed};
 use super::{Layout, Open, spawn};
 use crate::git::{RefError, Repo, Transaction};
-use crate::ledger::{self, Draft, Folder, Home, Ledger};
+use crate::ledger::{self, Draft, Folder, Home, Ledger, Tip};
 use crate::model::{Body, Failure, Oid, Prune, RunId, RunName};
 use crate::os::ancestry::{self, Process};
 use crate::os::files::{self, Dir, FileId};
@@ -378,6 +378,16 @@ pub struct Reclaimed {
     pub gone: bool,
     /// Why it stays, or what else a person should know.
     pub notes: Vec<String>,
+}
+
+/// What follows an apply: the run's tree goes at once. Returns what a person should know; nothing when the run
+/// has no folder on this machine.
+pub fn after_apply(repo: &Repo, tip: &Tip, now: i64) -> Result<Vec<String>, Failure> {
+    let home = Ledger::new(repo).home()?;
+    if super::open::find(&home, tip).is_err() {
+        return Ok(Vec::new());
+    }
+    Ok(reclaim(Open::of(repo, &home, tip.clone())?, false, now)?.notes)
 }
 
 /// Takes away the tree and branch of a run that was applied or rejected, unless its policy keeps it. No event:

@@ -520,7 +520,7 @@ fn leads_out(path: &[u8], target: &[u8]) -> bool {
 
 /// Why git would refuse a path in its index: a component that is or, on other file systems, becomes `.git`.
 /// Wider than git's own check on purpose: what git would refuse must not stop the whole snapshot.
-fn refused_by_git(path: &[u8]) -> Option<&'static str> {
+pub(super) fn refused_by_git(path: &[u8]) -> Option<&'static str> {
     for part in path.split(|b| *b == b'/') {
         // HFS+ ignores these characters; NTFS ignores trailing dots and spaces and knows streams.
         let text: String = String::from_utf8_lossy(part)

@@ -58,11 +58,16 @@ pub fn prepare(
 /// Whether an engine may work in a run as the ledger has it.
 fn can_start(head: &Head) -> Result<(), Failure> {
     match head.phase {
-        Phase::Ready | Phase::Engaged | Phase::Proposed | Phase::Kept | Phase::Failed => Ok(()),
-        // A word of a person stands on the result; work on top would make it a word about something else.
-        Phase::Approved | Phase::Applied | Phase::Rejected => {
-            Err(Failure::fatal(format!("run '{}' is over: a person has decided on it", head.name)))
-        }
+        // What comes next is another result, and no word about an earlier one carries over to it.
+        Phase::Ready
+        | Phase::Engaged
+        | Phase::Proposed
+        | Phase::Approved
+        | Phase::Kept
+        | Phase::Applied
+        | Phase::Failed => Ok(()),
+        Phase::Rejected => Err(Failure::fatal(format!("run '{}' was rejected", head.name))
+            .hint("cut a new one under another name")),
         Phase::Pruned => Err(Failure::fatal(format!("run '{}' was pruned", head.name))),
     }
 }

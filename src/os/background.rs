@@ -1,6 +1,6 @@
 //! Going into the background.
 
-use super::{files, lock::Lock, process};
+use super::{lock::Lock, process};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::Path;
@@ -66,17 +66,4 @@ fn close_from(first: u32) {
     // SAFETY: the values that own these descriptors belong to the parent; the child ends in `exit_now` and
     // runs none of their destructors.
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
-}
-
-/// Pages a manual page (roff source) through man(1). `false` when there is no man(1) here.
-pub fn man(page: &[u8]) -> io::Result<bool> {
-    use std::process::{Command, Stdio};
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("git-agent.man");
-    files::write_new(&path, page, 0o600)?;
-    match Command::new("man").arg("-l").arg(&path).stdin(Stdio::inherit()).status() {
-        Ok(status) => Ok(status.success()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e),
-    }
 }

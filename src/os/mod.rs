@@ -9,8 +9,10 @@ pub mod background;
 pub mod cage;
 pub mod files;
 pub mod lock;
+pub mod place;
 pub mod process;
 pub mod remove;
+pub mod viewer;
 pub mod walk;
 
 /// Fills `bytes` from the kernel's random source (`getrandom(2)`).

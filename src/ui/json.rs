@@ -8,6 +8,7 @@ use crate::ops::Open;
 use crate::ops::discard::Discarded;
 use crate::ops::finish::Finished;
 use crate::ops::prune::Done;
+use crate::ops::review::Review;
 use crate::ops::show::Shown;
 use crate::ops::spawn::Ready;
 use serde_json::{Map, Value, json};
@@ -71,6 +72,48 @@ pub fn shown(shown: &Shown) -> Value {
         });
     }
     value
+}
+
+/// Answer of `review --json`. `digest` is the change's, and no other key has that name.
+pub fn review(review: &Review) -> Value {
+    let (shown, result) = (&review.shown, &review.result);
+    let paths: Vec<Value> = review
+        .changes
+        .iter()
+        .map(|c| {
+            json!({
+                "path": crate::text::quote_path(&c.path),
+                "old_mode": format!("{:06o}", c.old_mode),
+                "new_mode": format!("{:06o}", c.new_mode),
+            })
+        })
+        .collect();
+    let engines: Vec<Value> =
+        review.engines.iter().map(|(name, cage)| json!({ "engine": name, "cage": cage })).collect();
+    json!({
+        "v": 1,
+        "run": shown.tip.run.as_str(),
+        "name": shown.head.name.as_str(),
+        "role": shown.head.role.as_str(),
+        "state": shown.state.as_str(),
+        "task": shown.task.as_ref().map(|t| String::from_utf8_lossy(t).into_owned()),
+        "digest": result.change.to_string(),
+        "base": result.base.as_str(),
+        "snapshot": result.snapshot.as_str(),
+        "target": review.target,
+        "drift": { "commits": review.drift.commits, "same_paths": review.drift.same_paths },
+        "engines": engines,
+        "ended": ended(result.ended),
+        "seconds": result.seconds,
+        "policy": { "source": review.policy.source, "sha256": review.policy.sha256.to_string() },
+        "files": result.files,
+        "added": review.lines.0,
+        "removed": review.lines.1,
+        "paths": paths,
+        "risks": review.risks.iter().map(|(p, why)| json!({ "path": p, "why": why })).collect::<Vec<_>>(),
+        "outside": review.breaches,
+        "report": result.report,
+    })
 }
 
 /// Answer of `log --json`.

@@ -9,6 +9,7 @@ use crate::ops::discard::Discarded;
 use crate::ops::engine::EnginePlan;
 use crate::ops::finish::Finished;
 use crate::ops::prune::Done;
+use crate::ops::review::Review;
 use crate::ops::show::Shown;
 use crate::ops::spawn::Ready;
 use crate::ops::supervise::Prepared;
@@ -92,16 +93,21 @@ pub fn discarded(discarded: &Discarded) -> String {
     }
 }
 
-fn files(n: u64) -> String {
+/// A number of changed files.
+pub fn files(n: u64) -> String {
     match n {
         0 => "no changes".into(),
-        1 => "1 file changed".into(),
-        n => format!("{n} files changed"),
+        n => format!("{} changed", files_word(n)),
     }
 }
 
+/// A number of files.
+pub fn files_word(n: u64) -> String {
+    if n == 1 { "1 file".into() } else { format!("{n} files") }
+}
+
 /// What a tree cannot hold, one line a kind.
-fn peculiar(report: &Report) -> Vec<String> {
+pub fn peculiar(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     let mut add = |what: &str, list: &Listed| {
         if !list.is_empty() {
@@ -125,6 +131,22 @@ fn peculiar(report: &Report) -> Vec<String> {
     add("the agent's own commits", &report.commits);
     lines.extend(report.repaired.iter().chain(&report.notes).map(|n| Untrusted::new(n).to_string()));
     lines
+}
+
+/// After an approval.
+pub fn approved(review: &Review, how: crate::model::How) -> String {
+    let name = &review.shown.head.name;
+    format!(
+        "approved run {name}: {} ({})\nhint: land it with: git agent apply {name}",
+        review.result.change,
+        self::how(how)
+    )
+}
+
+/// After a person left a run for later.
+pub fn kept(review: &Review) -> String {
+    let name = &review.shown.head.name;
+    format!("left run {name} as it is\nhint: a worktree of its result: git agent checkout {name}")
 }
 
 /// The table of `git agent list`; empty without runs.
@@ -220,11 +242,11 @@ pub fn shown(out: &Out, shown: &Shown) -> String {
             field("Engine", &format!("{} ({})", Untrusted::new(&e.engine), cage(&e.cage)));
         }
     }
-    let last = shown.chain.known().filter_map(|(_, e)| match &e.body {
+    let mut last = shown.chain.known().filter_map(|(_, e)| match &e.body {
         Body::Result(r) => Some(r),
         _ => None,
     });
-    if let Some(result) = last.last() {
+    if let Some(result) = last.next_back() {
         text.push_str(&result_text(result));
     }
     if let Some((v, kind)) = shown.chain.unknown() {
@@ -254,12 +276,14 @@ fn result_text(r: &RunResult) -> String {
     text
 }
 
-fn cage(cage: &CageReport) -> String {
+/// What held an engine, in short.
+pub fn cage(cage: &CageReport) -> String {
     let held = cage.canaries.iter().filter(|c| c.held).count();
     format!("tier {}, network {}, canaries {held}/{}", cage.tier, cage.network, cage.canaries.len())
 }
 
-fn ended(ended: Ended) -> String {
+/// How an engine ended.
+pub fn ended(ended: Ended) -> String {
     match ended {
         Ended::Exit(status) => format!("engine exited with {status}"),
         Ended::Signal(signal) => format!("engine was killed by signal {signal}"),

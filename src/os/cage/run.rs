@@ -481,20 +481,24 @@ fn kill_descendants(identity: Option<Identity>) {
     }
 }
 
-/// Everything the run's own user has, at once: a fork bomb cannot outrun this. Only for a dedicated user.
+/// Everything the run's own user has, at once: a fork bomb cannot outrun this. Only for a dedicated user: were
+/// it a person, all of that person's processes would die.
 fn kill_all_of(identity: Identity) {
-    if process::current_user_ids() == identity {
+    if !process::is_dedicated(identity) || process::current_user_ids().uid == identity.uid {
         return;
     }
-    if let Ok(Some(child)) = fork().inspect(|child| {
-        if child.is_none() {
-            if process::set_ids(identity).is_ok() && identity.uid != 0 {
+    match fork() {
+        Ok(None) => {
+            if process::set_ids(identity).is_ok() {
                 kill_everything_we_may();
             }
             exit_now(0)
         }
-    }) {
-        let _ = wait(child);
+        Ok(Some(child)) => {
+            let _ = wait(child);
+        }
+        // No process left for it: the next pass tries again.
+        Err(_) => {}
     }
 }
 
@@ -556,14 +560,14 @@ impl Terminal {
 }
 
 /// Signals that arrive at a descriptor instead of a handler, until this is dropped.
-struct Signals {
+pub(super) struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
 }
 
 impl Signals {
     #[allow(unsafe_code)]
-    fn block(signals: &[i32]) -> io::Result<Self> {
+    pub(super) fn block(signals: &[i32]) -> io::Result<Self> {
         // SAFETY: sets are initialised by sigemptyset before use, and live through the calls.
         unsafe {
             let mut set = std::mem::zeroed();
@@ -665,7 +669,7 @@ fn kill_everything_we_may() {
 
 /// Closes every descriptor that is not in `keep`, the standard streams too.
 #[allow(unsafe_code)]
-fn close_all_but(keep: &mut Vec<i32>) {
+fn close_all_but(keep: &mut [i32]) {
     keep.sort_unstable();
     let mut from = 0_u32;
     for fd in keep.iter().map(|fd| *fd as u32).chain([u32::MAX]) {

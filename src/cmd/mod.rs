@@ -19,6 +19,8 @@ mod stop;
 
 use crate::git::Repo;
 use crate::model::{Failure, Kind};
+use crate::ops;
+use crate::text::Untrusted;
 use crate::ui::Out;
 use clap::ArgMatches;
 use std::ffi::OsString;
@@ -35,9 +37,15 @@ pub struct Session {
 }
 
 impl Session {
-    /// The repository the caller stands in. Inside a run's tree that is the repository the run belongs to.
+    /// The repository the caller stands in, tidied. Inside a run's tree that is the repository the run belongs
+    /// to.
     pub fn repo(&mut self) -> Result<Repo, Failure> {
-        let repo = crate::ops::home_of(Repo::discover(&self.cwd)?)?;
+        if let Some(run) = std::env::var_os("GIT_AGENT_RUN") {
+            let run = Untrusted::new(run.as_encoded_bytes());
+            return Err(Failure::fatal(format!("this is already inside run {run}; a run does not spawn runs"))
+                .hint("ledger and other runs are out of reach here: call git agent outside"));
+        }
+        let repo = ops::repo_at(&self.cwd)?;
         let config = repo.config()?;
         let wanted = |key| match config.get(key) {
             Some("always") => Some(true),
@@ -45,6 +53,13 @@ impl Session {
             _ => None,
         };
         self.out.set_color(wanted("color.agent").or_else(|| wanted("color.ui")));
+        let tidied = ops::tidy(&repo)?;
+        for note in &tidied.notes {
+            self.out.warning(note);
+        }
+        for name in &tidied.reclaimed {
+            self.out.talk(&format!("reclaimed half-made run {name}"));
+        }
         Ok(repo)
     }
 }
@@ -158,7 +173,7 @@ fn usage(e: &clap::Error) -> Failure {
 
 fn unknown(name: &str) -> Failure {
     let near = crate::text::nearest(name, COMMANDS.iter().map(|c| c.name));
-    let shown = crate::text::Untrusted::new(name);
+    let shown = Untrusted::new(name);
     let failure = Failure::usage(format!("'{shown}' is not a git agent command"));
     match near.first() {
         Some(near) => failure.hint(format!("did you mean '{near}'?")),

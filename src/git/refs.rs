@@ -172,11 +172,19 @@ impl Repo {
 
     /// The commit that a revision expression names, tags peeled; `None` when it names none.
     pub fn commit_of(&self, revision: &str) -> Result<Option<Oid>, Error> {
-        let answer = self
-            .call("rev-parse")
-            .args(["--verify", "--quiet", "--end-of-options", &format!("{revision}^{{commit}}")])
-            .run();
-        let text = match answer {
+        // `:/text` takes everything behind it for text: it is resolved alone and peeled afterwards.
+        if revision.starts_with(":/") {
+            return match self.object_of(revision)? {
+                Some(oid) => self.commit_of(oid.as_str()),
+                None => Ok(None),
+            };
+        }
+        self.object_of(&format!("{revision}^{{commit}}"))
+    }
+
+    fn object_of(&self, revision: &str) -> Result<Option<Oid>, Error> {
+        let call = self.call("rev-parse").args(["--verify", "--quiet", "--end-of-options", revision]);
+        let text = match call.run() {
             Ok(a) if a.status == 0 => String::from_utf8_lossy(&a.stdout).trim().to_owned(),
             Ok(_) => return Ok(None),
             // `HEAD~9999` and ambiguous ids are status 128 in spite of --quiet.

@@ -61,8 +61,14 @@ impl Making {
             base: plan.base.clone(),
         };
         let text = serde_json::to_vec(&intent).map_err(|e| Failure::fatal(e.to_string()))?;
-        files::write_atomic(&folder.join(format!("{}.json", plan.run)), &text, 0o600).map_err(fail)?;
-        files::rename_noreplace(&hidden, &path).map_err(fail)?;
+        let announced = files::write_atomic(&path.with_extension("json"), &text, 0o600)
+            .and_then(|()| files::rename_noreplace(&hidden, &path));
+        if let Err(e) = announced {
+            // A full disk: what little was written goes again. The first error is the one to tell.
+            let _ = files::remove_file(&path.with_extension("json"));
+            let _ = files::remove_file(&hidden);
+            return Err(fail(e));
+        }
         Ok(Self { intent, root: plan.home.root.clone(), path, _lock: lock })
     }
 

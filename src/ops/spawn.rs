@@ -117,12 +117,6 @@ pub struct Fate {
 /// Reads and decides. Touches nothing but the repository's id and, with `--with-changes`, the object store.
 pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure> {
     repo.require_version()?;
-    if let Some(run) = std::env::var_os("GIT_AGENT_RUN") {
-        return Err(Failure::fatal(format!(
-            "this is already inside run {}; a run does not spawn runs",
-            Untrusted::new(run.as_encoded_bytes())
-        )));
-    }
     let role: Role =
         request.role.parse().map_err(|e: crate::model::BadName| Failure::usage(e.to_string()))?;
     let head = repo.commit_of("HEAD")?.ok_or_else(|| {
@@ -281,7 +275,13 @@ fn task(request: &Request) -> Result<Option<Vec<u8>>, Failure> {
 fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<Tip>, Failure> {
     let mut found = None;
     for tip in ledger.tips()?.tips {
-        let Some(head) = tip.head() else { continue };
+        let Some(head) = tip.head() else {
+            // A newer version may be at work on it: its name is not free.
+            if tip.event.envelope().name.is_some_and(|n| n == *name || n.collides(name)) {
+                tip.understood()?;
+            }
+            continue;
+        };
         let gone = |head: &Head| {
             head.phase == Phase::Pruned
                 || head.phase == Phase::Failed && !home.root.join(head.name.as_str()).exists()

@@ -7,9 +7,10 @@ use super::{Open, confine, spawn};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
-use crate::os::cage::{Cage, Output, Stdio};
+use crate::os::cage::{Cage, CageError, Output, Stdio};
 use crate::os::lock::Lock;
 use crate::os::{background, process};
+use crate::text::Untrusted;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,7 @@ pub fn run(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result
     let (ended, failure) = match outcome {
         Ok(outcome) => (outcome.ended, None),
         // The engine never ran; the run still ends with what is on disk.
-        Err(e) => (Ended::Unseen, Some(Failure::from(e))),
+        Err(e) => (Ended::Unseen, Some(not_started(e, &prepared.command))),
     };
     let limits = spawn::limits(run)?;
     let finished = finish(run, &limits, ended, seconds, super::now())?;
@@ -117,8 +118,15 @@ pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
     super::freeze(run)?;
     let cage = confine::engine(run, Vec::new())?;
     confine::prove(run, &cage)?;
-    let outcome = cage.run(command, stdio(false), &run.lock, None)?;
+    let outcome = cage.run(command, stdio(false), &run.lock, None).map_err(|e| not_started(e, command))?;
     Ok(status(outcome.ended))
+}
+
+/// Says which program it was.
+fn not_started(e: CageError, command: &[OsString]) -> Failure {
+    let program = command.first().map(|p| Untrusted::new(p.as_encoded_bytes()).to_string()).unwrap_or_default();
+    let failure = Failure::from(e);
+    Failure { message: format!("{}: '{program}'", failure.message), ..failure }
 }
 
 /// Ends a run's engine through its supervisor, which then takes the snapshot. Returns one sentence.

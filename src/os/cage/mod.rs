@@ -70,7 +70,10 @@ impl CageError {
 impl From<CageError> for crate::model::Failure {
     fn from(e: CageError) -> Self {
         use crate::model::{Failure, Kind};
-        let kind = if matches!(e, CageError::NotInForce { .. }) { Kind::Cage } else { Kind::Fatal };
+        let kind = match &e {
+            CageError::NotInForce { .. } => Kind::Cage,
+            other => Kind::Exec(other.exit_status()),
+        };
         let message = e.to_string();
         match e {
             CageError::NotExecutable(source) | CageError::Launch { source, .. } => {

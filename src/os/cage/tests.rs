@@ -525,21 +525,21 @@ fn the_allow_list_splits_what_is_above_something_hidden() {
     let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
     let facts = Facts {
         home: Some("/home/u".into()),
-        hidden: paths(&["/home/u", "/work/main"]).into_iter().collect(),
+        hidden: paths(&["/home/u", "/w/main"]).into_iter().collect(),
         entries: [
-            ("/", paths(&["/usr", "/home", "/work", "/etc"])),
+            ("/", paths(&["/usr", "/home", "/w", "/etc"])),
             ("/home", paths(&["/home/u", "/home/v"])),
-            ("/work", paths(&["/work/main", "/work/main2"])),
+            ("/w", paths(&["/w/main", "/w/main2"])),
         ]
         .map(|(k, v)| (PathBuf::from(k), v))
         .into(),
         tools: paths(&["/home/u/.cargo/bin", "/usr/bin"]),
-        read: paths(&["/work/main/.git/objects"]),
+        read: paths(&["/w/main/.git/objects"]),
         private: Default::default(),
     };
     let spec = CageSpec::build(&Wish::default(), &facts);
     let expected =
-        ["/etc", "/home/u/.cargo/bin", "/home/v", "/usr", "/work/main/.git/objects", "/work/main2"];
+        ["/etc", "/home/u/.cargo/bin", "/home/v", "/usr", "/w/main/.git/objects", "/w/main2"];
     assert_eq!(spec.read, paths(&expected));
     let json = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<CageSpec>(&json).unwrap(), spec);

@@ -8,8 +8,11 @@
 
 mod support;
 
+mod checkout;
 mod floors;
 mod packaged;
+mod person;
+mod prune;
 mod runs_control;
 mod runs_crash;
 mod runs_ledger;

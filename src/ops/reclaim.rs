@@ -159,6 +159,15 @@ pub(super) fn look(home: &Home, found: &Found, run: &RunId, places: &Places) -> 
     Ok(Seen { path: found.path.clone(), entry: found.entry.clone(), id, folder, lock, made, last_snapshot })
 }
 
+/// The moment at which everything in a run's tree was known: its last snapshot, else when spawn was done.
+/// Snapshots are taken in a scratch folder beside the tree, so the folder's own time is that of the last.
+pub(super) fn recorded(dir: &Path, has_result: bool) -> Option<(i64, u32)> {
+    if has_result {
+        return files::lstat(dir).ok().flatten().map(|m| m.mtime);
+    }
+    files::status_time(Dir::open(dir).ok()?.as_fd(), b"host/run.json").ok().flatten()
+}
+
 impl Seen {
     /// What is left of the run's processes.
     pub(super) fn processes(&self) -> Vec<Process> {

@@ -76,6 +76,9 @@ pub fn leftovers(run: &str, dir: &Path, uid: Option<u32>) -> Vec<Process> {
             continue;
         }
         let Ok(Some(start)) = process::start_time(pid) else { continue };
+        if is_zombie(pid) {
+            continue;
+        }
         let found = Process { pid, start };
         let at = |name: &str| std::fs::read_link(entry.path().join(name)).is_ok_and(|p| p.starts_with(dir));
         let inside = at("cwd") || at("root");

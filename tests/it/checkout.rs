@@ -29,7 +29,10 @@ fn r56_an_ordinary_work_tree_of_the_snapshot() {
 
         // Taken: refused by name. Elsewhere, from a sub-directory, relative to it.
         repo.agent("checkout r").with(128).refuses(&["project.r", "exists already"]);
-        assert_eq!(repo.at("src").agent("checkout r ../../second").ok().out(), s.dir().join("project/src/../../second").to_str().unwrap());
+        assert_eq!(
+            repo.at("src").agent("checkout r ../../second").ok().out(),
+            s.dir().join("project/src/../../second").to_str().unwrap()
+        );
         assert!(s.dir().join("second/new").exists());
 
         // Prune knows them and leaves them alone, also when their run is gone.

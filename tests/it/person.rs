@@ -53,7 +53,8 @@ fn r26b_an_agent_does_not_decide_on_its_own_run() {
         let before = repo.kinds("r");
         for way in ways("git-agent discard r") {
             let said = s.sh(&repo.dir, &way).with(4);
-            let all = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+            let all =
+                format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
             assert!(all.contains("an agent may not discard run"), "{way}: {all}");
         }
         assert_eq!(repo.kinds("r"), before);
@@ -76,7 +77,8 @@ fn g26_an_agents_approval_is_refused_with_and_without_a_terminal() {
         let before = repo.kinds("r");
         for way in ways(&format!("git-agent review r --approve --digest {digest}")) {
             let said = s.sh(&repo.dir, &way).with(4);
-            let all = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+            let all =
+                format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
             assert!(all.contains("an agent may not"), "{way}: {all}");
         }
         assert_eq!(repo.kinds("r"), before);

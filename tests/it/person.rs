@@ -55,7 +55,7 @@ fn r26b_an_agent_does_not_decide_on_its_own_run() {
             let said = s.sh(&repo.dir, &way).with(4);
             let all =
                 format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-            assert!(all.contains("an agent may not discard run"), "{way}: {all}");
+            assert!(all.contains("an agent may not discard a run"), "{way}: {all}");
         }
         assert_eq!(repo.kinds("r"), before);
         assert!(repo.tree("r").join("x").exists());

@@ -124,7 +124,8 @@ pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
 
 /// Says which program it was.
 fn not_started(e: CageError, command: &[OsString]) -> Failure {
-    let program = command.first().map(|p| Untrusted::new(p.as_encoded_bytes()).to_string()).unwrap_or_default();
+    let program =
+        command.first().map(|p| Untrusted::new(p.as_encoded_bytes()).to_string()).unwrap_or_default();
     let failure = Failure::from(e);
     Failure { message: format!("{}: '{program}'", failure.message), ..failure }
 }

@@ -19,3 +19,4 @@ mod runs_ledger;
 mod runs_repository;
 mod runs_spawn;
 mod runs_unnoticed;
+mod snapshot;

@@ -26,7 +26,8 @@ fn large(s: &Sandbox, files: usize) -> Repo<'_> {
 /// What a name must not be after any crash: unusable.
 #[track_caller]
 fn name_is_free(repo: &Repo, run: &str) -> String {
-    let said = repo.spawn(&format!("--role developer --run {run}"), "test -f d7/f7 && echo again >again").ok();
+    let said =
+        repo.spawn(&format!("--role developer --run {run}"), "test -f d7/f7 && echo again >again").ok();
     assert_eq!(repo.state(run), "proposed");
     assert!(repo.changed(run).contains(&"A again".to_owned()));
     said.err().to_owned()
@@ -70,7 +71,9 @@ fn r07_sigkill_of_spawn_at_any_point() {
             assert!(["ready", "interrupted", "proposed"].contains(&state.as_str()), "{run} is {state}");
         }
         eventually("no child keeps writing", || {
-            let Some(root) = std::fs::read_dir(s.state().join("git-agent")).unwrap().next() else { return true };
+            let Some(root) = std::fs::read_dir(s.state().join("git-agent")).unwrap().next() else {
+                return true;
+            };
             processes_of(&root.unwrap().path()).is_empty()
         });
         if n % 3 == 0 || long {
@@ -89,7 +92,9 @@ fn r07_every_command_that_comes_next_reports_it() {
     let s = Sandbox::new();
     let repo = large(&s, 2000);
     repo.agent("spawn --role developer --run whole").ok();
-    for next in ["list", "show whole", "log whole", "path whole", "finish whole", "exec whole -- true", "stop whole"] {
+    for next in
+        ["list", "show whole", "log whole", "path whole", "finish whole", "exec whole -- true", "stop whole"]
+    {
         // Killed as soon as its branch is there: the tree is being filled.
         let running = repo.start("--role developer --run half", "true");
         eventually("its branch is made", || repo.dir.join(".git/refs/heads/wt/half").exists());

@@ -292,7 +292,11 @@ impl<'s> Repo<'s> {
     pub fn changed(&self, run: &str) -> Vec<String> {
         let shown = self.show(run);
         let [base, snapshot] = [&shown["base"], &shown["result"]["snapshot"]].map(|v| v.as_str().unwrap());
-        assert_eq!(self.git_args(["rev-parse", &format!("{snapshot}^@")]), base, "the base is its only parent");
+        assert_eq!(
+            self.git_args(["rev-parse", &format!("{snapshot}^@")]),
+            base,
+            "the base is its only parent"
+        );
         self.git_args(["diff-tree", "-r", "--no-renames", "--name-status", base, snapshot])
             .lines()
             .map(|l| l.replace('\t', " "))
@@ -609,7 +613,8 @@ pub struct Mounted(PathBuf);
 impl Mounted {
     pub fn tmpfs(at: &Path, options: &str) -> Self {
         std::fs::create_dir_all(at).unwrap();
-        let said = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at).output().unwrap();
+        let said =
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at).output().unwrap();
         assert!(said.status.success(), "mount: {}", String::from_utf8_lossy(&said.stderr));
         Self(at.to_owned())
     }

@@ -106,14 +106,13 @@ impl Survey {
     }
 }
 
-/// The first thing at or below `root` whose status changed after `than` (`ctime`, which nobody can set back), or
-/// that cannot be looked at. The root itself counts; nothing behind a link or a mount point does.
+/// Something at or below `root` whose status changed after `than` (`ctime`, which nobody can set back), or that
+/// cannot be looked at: a file if there is one, else a folder. The root itself counts (as `.`); nothing behind a
+/// link or a mount point does.
 pub fn changed_since(root: BorrowedFd<'_>, than: (i64, u32)) -> io::Result<Option<Vec<u8>>> {
     #[allow(clippy::unnecessary_cast)] // the field types differ between architectures
     let newer = |s: &fs::Stat| (s.st_ctime as i64, s.st_ctime_nsec as u32) > than;
-    if newer(&fs::fstat(root)?) {
-        return Ok(Some(b".".to_vec()));
-    }
+    let mut changed = newer(&fs::fstat(root)?).then(|| b".".to_vec());
     let mut pending = vec![Vec::new()];
     while let Some(folder) = pending.pop() {
         let Ok((fd, entries)) = open_list(root, &folder) else { return Ok(Some(folder)) };
@@ -122,6 +121,11 @@ pub fn changed_since(root: BorrowedFd<'_>, than: (i64, u32)) -> io::Result<Optio
                 if folder.is_empty() { name.clone() } else { [folder.as_slice(), b"/", &name].concat() };
             match fs::statat(&fd, std::ffi::OsStr::from_bytes(&name), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) if !newer(&stat) => {}
+                Ok(_) if kind == FileType::Directory => {
+                    if changed.as_deref().is_none_or(|c| c == b".") {
+                        changed = Some(path.clone());
+                    }
+                }
                 _ => return Ok(Some(path)),
             }
             if kind == FileType::Directory {
@@ -129,7 +133,7 @@ pub fn changed_since(root: BorrowedFd<'_>, than: (i64, u32)) -> io::Result<Optio
             }
         }
     }
-    Ok(None)
+    Ok(changed)
 }
 
 /// `lstat` of a relative path below `root`, through no link on the way. `None` when it, or a folder on the

@@ -9,8 +9,11 @@
 mod support;
 
 mod apply;
+mod checkout;
 mod floors;
 mod packaged;
+mod person;
+mod prune;
 mod runs_control;
 mod runs_crash;
 mod runs_ledger;

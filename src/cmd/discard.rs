@@ -24,6 +24,7 @@ struct Args {
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    ops::person::require_person("discard a run")?;
     let repo = session.repo()?;
     discard(session, &repo, &args.run, args.message.as_deref(), args.json)
 }

@@ -32,7 +32,7 @@ struct Args {
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
-    let repo = session.repo()?;
+    let repo = session.untidied()?;
     if args.auto {
         ops::prune::auto(&repo)?;
         return Ok(ExitCode::SUCCESS);

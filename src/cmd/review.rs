@@ -56,6 +56,10 @@ struct Args {
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    if args.approve || args.reject || args.keep {
+        // First: inside a run nothing else can be asked, and the answer to an agent is no.
+        ops::person::require_person("decide on a run")?;
+    }
     let repo = session.repo()?;
     let ledger = Ledger::new(&repo);
     let word = ops::review::choose(&ledger, args.run.as_deref())?;

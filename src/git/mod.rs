@@ -54,6 +54,14 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
+    /// git took longer than it may.
+    #[error("git {verb} took longer than {} s", .time.as_secs())]
+    TooSlow {
+        /// The verb.
+        verb: String,
+        /// The limit.
+        time: std::time::Duration,
+    },
     /// git answered something we cannot read.
     #[error("git {verb} answered something unexpected: {what}")]
     Unreadable {

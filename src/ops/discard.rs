@@ -2,11 +2,12 @@
 //! word can be regretted while the retention lasts.
 
 use super::prune::{Judge, Request};
-use super::reclaim::{Reclaimed, reclaim};
+use super::reclaim::{self, Reclaimed};
 use super::{Open, finish, open, person, spawn};
 use crate::git::{Repo, Transaction};
 use crate::ledger::{self, Draft, Ledger, Tip};
 use crate::model::{Body, Ended, Failure, Head, Kind, Oid, Phase, Reject, RunName};
+use crate::os::files::Dir;
 
 /// Longest reason in characters.
 const MAX_REASON: usize = 1000;
@@ -50,7 +51,7 @@ pub fn discard(repo: &Repo, word: &str, reason: Option<&str>, now: i64) -> Resul
     // The record may have been the last word that fitted; the tip is read again.
     run.tip = reject(repo, &run.tip, reason, now)?;
     let snapshot = run.tip.understood()?.head.result.as_ref().map(|r| r.snapshot.clone());
-    let tree = reclaim(run, true, now)?;
+    let tree = reclaim::reclaim(run, true, now)?;
     Ok(Discarded { name, snapshot, tree: Some(tree), notes })
 }
 
@@ -72,12 +73,10 @@ fn record(run: &mut Open<'_>, now: i64) -> Result<(), Failure> {
     if phase == Phase::Rejected || run.folder.tree.is_none() {
         return Ok(());
     }
-    let meta = crate::os::files::lstat(run.layout.dir()).ok().flatten();
-    let tree = crate::os::files::Dir::open(&run.layout.tree());
-    let unchanged = match (meta, tree) {
-        (Some(meta), Ok(tree)) => super::prune::changed(&tree, meta.mtime).is_none(),
-        _ => false,
-    };
+    let recorded = reclaim::recorded(run.layout.dir(), head.result.is_some());
+    let tree = Dir::open(&run.layout.tree());
+    let unchanged =
+        tree.is_ok_and(|tree| recorded.is_some_and(|at| super::prune::changed(&tree, at).is_none()));
     if unchanged && matches!(phase, Phase::Ready | Phase::Proposed | Phase::Approved | Phase::Kept) {
         return Ok(());
     }

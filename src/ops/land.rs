@@ -276,17 +276,15 @@ fn refusal(proposal: &Proposal, mut refused: Vec<Refused>) -> Failure {
 }
 
 fn by_hand(proposal: &Proposal, failure: Failure) -> Failure {
+    let Proposal { name, base, snapshot, .. } = proposal;
     failure
+        .hint(format!("move or undo what is in the way, then: git agent apply {name}"))
         .hint(format!(
-            "commit, move or undo what is in the way, then: git agent apply {} (--merge is not there yet)",
-            proposal.name
+            "or commit it and merge by hand (--merge is not there yet): git diff --binary {} {} | git apply -3",
+            base.short(),
+            snapshot.short()
         ))
-        .hint(format!("the run in a work tree of its own: git agent checkout {}", proposal.name))
-        .hint(format!(
-            "by hand: git diff --binary {} {} | git apply -3",
-            proposal.base.short(),
-            proposal.snapshot.short()
-        ))
+        .hint(format!("the run in a work tree of its own: git agent checkout {name}"))
 }
 
 fn lock(repo: &Repo) -> Result<Lock, Failure> {

@@ -1,19 +1,22 @@
 //! Whether a change is in a branch's history already: by reachability, or by content where it was squashed,
-//! rebased or applied by hand. Reads only; what git computes on the way goes to a folder of its own.
+//! rebased or applied by hand. Writes nothing to the repository, not even a time.
 
 use crate::git::{Call, Error, Place, Repo};
-use crate::ledger::change;
+use crate::ledger::change::{self, Change};
 use crate::model::{Failure, Oid};
+use crate::os::files;
 use std::collections::BTreeSet;
 
 /// Commits of a branch that are compared, newest first; a change that landed longer ago is not recognised.
 const MOST_COMMITS: usize = 64;
+/// Largest file that is merged to find out.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// A question about one repository, asked for many runs.
 #[derive(Debug)]
 pub struct Landed<'r> {
     repo: &'r Repo,
-    /// Where merges of no consequence are written.
+    /// Where files are merged.
     scratch: tempfile::TempDir,
     /// Branches and remote-tracking branches: full name and commit.
     heads: Vec<(String, Oid)>,
@@ -41,13 +44,12 @@ impl<'r> Landed<'r> {
         if changes.is_empty() {
             return Ok(None);
         }
-        let paths: Vec<&[u8]> = changes.iter().map(|c| c.path.as_slice()).collect();
         let mut seen = BTreeSet::new();
         for (name, tip) in self.targets(target) {
             if tip == base || !seen.insert(tip) {
                 continue;
             }
-            if self.is_ancestor(snapshot, tip)? || self.holds(tip, base, snapshot, &paths)? {
+            if self.is_ancestor(snapshot, tip)? || self.holds(tip, base, &changes)? {
                 let short = ["refs/heads/", "refs/remotes/"].iter().find_map(|p| name.strip_prefix(p));
                 return Ok(Some(short.unwrap_or(name).to_owned()));
             }
@@ -72,13 +74,15 @@ impl<'r> Landed<'r> {
         Ok(self.repo.call("merge-base").args(["--is-ancestor", commit.as_str(), of.as_str()]).ask()?)
     }
 
-    /// Whether some commit since the base is such that merging the snapshot into it changes nothing. Asked of
-    /// each commit and not of the tip only: the same lines may have changed again since.
-    fn holds(&self, tip: &Oid, base: &Oid, snapshot: &Oid, paths: &[&[u8]]) -> Result<bool, Failure> {
+    /// Whether the content of some commit since the base includes the change: every path as in the snapshot, or
+    /// such that merging the snapshot's file into it adds nothing. Asked of each commit and not of the tip only:
+    /// the same lines may have changed again since. `git merge-tree` would answer it in one go and would touch
+    /// the times of the objects it writes a second time.
+    fn holds(&self, tip: &Oid, base: &Oid, changes: &[Change]) -> Result<bool, Failure> {
         let mut input = format!("{tip}\n^{base}\n").into_bytes();
-        if paths.iter().all(|p| !p.contains(&b'\n')) {
+        if changes.iter().all(|c| !c.path.contains(&b'\n')) {
             input.extend_from_slice(b"--\n");
-            paths.iter().for_each(|p| input.extend([p, &b"\n"[..]].concat()));
+            changes.iter().for_each(|c| input.extend([c.path.as_slice(), b"\n"].concat()));
         }
         let listed = self
             .repo
@@ -90,33 +94,62 @@ impl<'r> Landed<'r> {
             .output()?;
         let listed = String::from_utf8_lossy(&listed);
         for commit in listed.lines().filter_map(|l| l.parse::<Oid>().ok()) {
-            if self.adds_nothing(&commit, snapshot)? {
+            let tree = self.repo.objects()?.commit(&commit)?.tree;
+            if self.includes(&tree, changes)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn adds_nothing(&self, commit: &Oid, snapshot: &Oid) -> Result<bool, Failure> {
-        // No work tree and no index: attributes that the run wrote name no driver here.
-        let place = Place {
-            git_dir: Some(self.repo.common_dir().to_owned()),
-            index: Some(self.scratch.path().join("none")),
-            objects: Some(self.scratch.path().to_owned()),
-            alternates: Some(self.repo.common_dir().join("objects").into_os_string()),
-            ..Place::default()
-        };
-        let call = Call::new("merge-tree", &place)
-            .args(["--write-tree", "--no-messages", commit.as_str(), snapshot.as_str()])
-            .current_dir(self.scratch.path());
-        let answer = match call.run() {
-            Ok(answer) if answer.status == 0 => answer,
-            // A conflict; or what cannot be merged at all, such as histories without a common commit.
-            Ok(_) | Err(Error::Failed { .. }) => return Ok(false),
-            Err(e) => return Err(e.into()),
-        };
-        let merged = String::from_utf8_lossy(&answer.stdout);
-        let tree = self.repo.objects()?.commit(commit)?.tree;
-        Ok(merged.lines().next() == Some(tree.as_str()))
+    /// Cheapest first: what an object id answers, then what takes a merge.
+    fn includes(&self, tree: &Oid, changes: &[Change]) -> Result<bool, Failure> {
+        let mut unclear = Vec::new();
+        for change in changes {
+            let Ok(path) = std::str::from_utf8(&change.path) else { return Ok(false) };
+            let entry = self.repo.objects()?.entry_at(tree, path)?;
+            match entry {
+                None if change.is_deleted() => {}
+                Some(e) if !change.is_deleted() && e.oid == change.new && e.mode == change.new_mode => {}
+                Some(e) if is_file(e.mode) && e.mode == change.new_mode && is_file(change.old_mode) => {
+                    unclear.push((change, e.oid));
+                }
+                _ => return Ok(false),
+            }
+        }
+        for (change, there) in unclear {
+            if !self.adds_nothing(change, &there)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
+
+    fn adds_nothing(&self, change: &Change, there: &Oid) -> Result<bool, Failure> {
+        let objects = self.repo.objects()?;
+        let mut theirs = Vec::new();
+        for (name, oid) in [("theirs", there), ("base", &change.old), ("run", &change.new)] {
+            let Ok(bytes) = objects.expect(oid, crate::git::ObjectKind::Blob, MOST_BYTES) else {
+                return Ok(false);
+            };
+            files::write_plain(&self.scratch.path().join(name), &bytes, 0o600)
+                .map_err(|e| Failure::fatal("a temporary file cannot be written").because(e))?;
+            if name == "theirs" {
+                theirs = bytes;
+            }
+        }
+        let call = Call::new("merge-file", &Place::default())
+            .args(["-p", "-q", "theirs", "base", "run"])
+            .current_dir(self.scratch.path());
+        match call.run() {
+            Ok(answer) => Ok(answer.status == 0 && answer.stdout == theirs),
+            // Conflicts are counted in the status; what cannot be merged at all has the highest.
+            Err(Error::Failed { .. }) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+fn is_file(mode: u32) -> bool {
+    matches!(mode, 0o100_644 | 0o100_755)
 }

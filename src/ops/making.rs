@@ -50,7 +50,11 @@ impl Making {
         // Locked under a name that nobody looks at, then renamed: the lock stays with the file.
         let hidden = folder.join(format!(".{}", plan.run));
         let lock = Lock::acquire(&hidden)
-            .map_err(fail)?
+            .map_err(|e| {
+                // On a full disk the file is there and the holder's name is not in it.
+                let _ = files::remove_file(&hidden);
+                fail(e)
+            })?
             .ok_or_else(|| Failure::fatal("another spawn has the same run id; try again"))?;
         let intent = Intent {
             v: 1,
@@ -187,7 +191,18 @@ pub fn trash(root: &Path, dir: &Path, run: &RunId) -> Result<(), Failure> {
         return Ok(());
     }
     let trash = root.join(TRASH);
-    files::create_dirs(&trash, 0o700).map_err(fail)?;
+    match files::create_dirs(&trash, 0o700) {
+        // A full disk has no room for a trash either: aside, under the name that is ours whatever it holds.
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => {
+            let aside = staging(root, run);
+            if dir != aside {
+                files::rename_noreplace(dir, &aside).map_err(fail)?;
+            }
+            let parent = files::open_dir_nofollow(root).map_err(fail)?;
+            return remove::tree(parent.as_fd(), aside.file_name().unwrap_or_default()).map_err(fail);
+        }
+        made => made.map_err(fail)?,
+    }
     let mut name = OsString::from(run.as_str());
     for n in 0.. {
         match files::rename_noreplace(dir, &trash.join(&name)) {

@@ -203,8 +203,9 @@ pub fn execute(repo: &Repo, plan: Plan, now: i64) -> Result<Done, Failure> {
     if !half_made.is_empty() {
         done.half_made = making::reclaim(repo, &home)?;
     }
+    let around = reclaim::Around::of(repo)?;
     for item in items {
-        match reclaim::carry_out(repo, &home, &item, None, now) {
+        match reclaim::carry_out(repo, &home, &item, &around, None, now) {
             Ok(notes) => {
                 done.notes.extend(notes);
                 done.items.push(item);
@@ -289,8 +290,8 @@ pub(super) struct Judge<'r> {
     request: Request,
     now: i64,
     /// `None` when the policy in force cannot be told: then nothing goes by age.
-    retention: Option<Retention>,
-    places: reclaim::Places,
+    retention: std::cell::OnceCell<Option<Retention>>,
+    pub(super) around: reclaim::Around,
     landed: std::cell::OnceCell<Landed<'r>>,
     /// The caller holds the run's lock.
     pub(super) locked: bool,
@@ -300,8 +301,8 @@ impl<'r> Judge<'r> {
     pub(super) fn new(repo: &'r Repo, home: Home, request: Request, now: i64) -> Result<Self, Failure> {
         Ok(Self {
             ledger: Ledger::new(repo),
-            retention: retention(repo),
-            places: reclaim::Places::of(repo)?,
+            retention: std::cell::OnceCell::new(),
+            around: reclaim::Around::of(repo)?,
             landed: std::cell::OnceCell::new(),
             locked: false,
             repo,
@@ -341,7 +342,7 @@ impl<'r> Judge<'r> {
                 None => return stays("it waits for a review"),
             },
         };
-        let seen = match reclaim::look(&self.home, found, &tip.run, &self.places) {
+        let seen = match reclaim::look(&self.home, found, &tip.run, &self.around.places) {
             Ok(seen) => seen,
             Err(why) => return refused(&why),
         };
@@ -356,7 +357,7 @@ impl<'r> Judge<'r> {
             run: tip.run.clone(),
             name: head.name.clone(),
             record: why != Why::Leftover,
-            processes: seen.processes(),
+            processes: seen.processes(&self.around.processes),
             seen: Some(seen),
             branch,
             tip: Some(tip.commit.clone()),
@@ -466,11 +467,11 @@ impl<'r> Judge<'r> {
         if Lock::is_held(&Folder::lock_path(&found.path)).unwrap_or(true) {
             return Ok(Verdict::Stays(Kept::quiet(&*name, Some(found.path.clone()), "it is at work")));
         }
-        let seen = match reclaim::look(&self.home, found, &folder.run, &self.places) {
+        let seen = match reclaim::look(&self.home, found, &folder.run, &self.around.places) {
             Ok(seen) => seen,
             Err(why) => return stays(&why),
         };
-        let processes = seen.processes();
+        let processes = seen.processes(&self.around.processes);
         if !processes.is_empty() {
             return stays("processes of it are at work");
         }
@@ -510,7 +511,7 @@ impl<'r> Judge<'r> {
     pub(super) fn branch(&self, head: &Head) -> Result<Option<(String, Oid)>, Failure> {
         let Some(tip) = self.repo.ref_tip(&head.branch)? else { return Ok(None) };
         let ours = tip == head.base || head.result.as_ref().is_some_and(|r| r.snapshot == tip);
-        Ok((ours && !self.places.has_checked_out(&head.branch)).then(|| (head.branch.clone(), tip)))
+        Ok((ours && !self.around.places.has_checked_out(&head.branch)).then(|| (head.branch.clone(), tip)))
     }
 
     fn landed(&self, tip: &Tip, head: &Head) -> Result<Option<String>, Failure> {
@@ -529,7 +530,7 @@ impl<'r> Judge<'r> {
 
     fn is_old(&self, tip: &Tip) -> bool {
         let time = tip.event.known().map_or(i64::MAX, |e| e.time);
-        self.retention.is_some_and(|r| self.now.saturating_sub(time) > r.snapshots.as_secs().cast_signed())
+        self.retention.get_or_init(|| retention(self.repo)).is_some_and(|r| self.now.saturating_sub(time) > r.snapshots.as_secs().cast_signed())
     }
 
     /// Whether a run's folder was made in this root, so that its absence means that it is gone: by the same

@@ -7,7 +7,7 @@ use super::{Layout, Open, spawn};
 use crate::git::{RefError, Repo, Transaction};
 use crate::ledger::{self, Draft, Folder, Home, Ledger, Tip};
 use crate::model::{Body, Failure, Oid, Prune, RunId, RunName};
-use crate::os::ancestry::{self, Process};
+use crate::os::ancestry::{self, Process, Processes};
 use crate::os::files::{self, Dir, FileId};
 use crate::os::lock::Lock;
 use crate::os::{background, remove};
@@ -159,11 +159,20 @@ pub(super) fn look(home: &Home, found: &Found, run: &RunId, places: &Places) -> 
     Ok(Seen { path: found.path.clone(), entry: found.entry.clone(), id, folder, lock, made, last_snapshot })
 }
 
+/// The moment at which everything in a run's tree was known: its last snapshot, else when spawn was done.
+/// Snapshots are taken in a scratch folder beside the tree, so the folder's own time is that of the last.
+pub(super) fn recorded(dir: &Path, has_result: bool) -> Option<(i64, u32)> {
+    if has_result {
+        return files::lstat(dir).ok().flatten().map(|m| m.mtime);
+    }
+    files::status_time(Dir::open(dir).ok()?.as_fd(), b"host/run.json").ok().flatten()
+}
+
 impl Seen {
     /// What is left of the run's processes.
-    pub(super) fn processes(&self) -> Vec<Process> {
+    pub(super) fn processes(&self, all: &Processes) -> Vec<Process> {
         let real = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        ancestry::leftovers(self.folder.run.as_str(), &real, self.folder.uid)
+        all.of(self.folder.run.as_str(), &real, self.folder.uid)
     }
 
     /// The first path of the tree, or of the subagents' trees, that changed after `than`.
@@ -222,12 +231,26 @@ impl Seen {
     }
 }
 
+/// What lies around the folders of runs and is looked at once for all of them.
+#[derive(Debug)]
+pub(super) struct Around {
+    pub places: Places,
+    pub processes: Processes,
+}
+
+impl Around {
+    pub fn of(repo: &Repo) -> Result<Self, Failure> {
+        Ok(Self { places: Places::of(repo)?, processes: Processes::look() })
+    }
+}
+
 /// Takes one planned thing away. `lock` is the run's, where the caller holds it already. Returns what a person
 /// should know.
 pub(super) fn carry_out(
     repo: &Repo,
     home: &Home,
     item: &Item,
+    around: &Around,
     lock: Option<&Lock>,
     now: i64,
 ) -> Result<Vec<String>, Failure> {
@@ -240,7 +263,7 @@ pub(super) fn carry_out(
     if let Some(seen) = &item.seen {
         let found =
             Found { entry: seen.entry.clone(), path: seen.path.clone(), folder: Some(seen.folder.clone()) };
-        let again = look(home, &found, &item.run, &Places::of(repo)?).map_err(Failure::fatal)?;
+        let again = look(home, &found, &item.run, &around.places).map_err(Failure::fatal)?;
         if again.id != seen.id || again.folder != seen.folder {
             return Err(meanwhile("became another folder"));
         }
@@ -253,7 +276,10 @@ pub(super) fn carry_out(
             Some(_) => None,
             None => Some(Lock::acquire(&path).map_err(cannot)?.ok_or_else(|| meanwhile("was taken up"))?),
         };
-        end_processes(seen)?;
+        // Only what is there can beget more: one look at all processes does for all runs that have none.
+        if !item.processes.is_empty() || !seen.processes(&around.processes).is_empty() {
+            end_processes(seen)?;
+        }
         into_trash(home, seen)?;
     }
     let mut notes = Vec::new();
@@ -415,7 +441,7 @@ pub fn reclaim(run: Open<'_>, force: bool, now: i64) -> Result<Reclaimed, Failur
         Verdict::Nothing => return keeps(format!("the tree is kept: {shown}")),
     };
     item.record = false;
-    let notes = carry_out(repo, &judge.home, &item, Some(&run.lock), now)?;
+    let notes = carry_out(repo, &judge.home, &item, &judge.around, Some(&run.lock), now)?;
     drop(run);
     empty_trash(&judge.home)?;
     Ok(Reclaimed { gone: true, notes })

@@ -115,6 +115,8 @@ pub fn detach(run: &Open<'_>) -> Result<bool, Failure> {
 
 /// A command of the person's in the run's tree. No event: what it changes is in the next snapshot.
 pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
+    // A folder of PATH that the cage does not show would make "not found" a "permission denied".
+    command.first().map_or(Ok(()), |program| super::engine::present(program))?;
     super::freeze(run)?;
     let cage = confine::engine(run, Vec::new())?;
     confine::prove(run, &cage)?;
@@ -124,7 +126,8 @@ pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
 
 /// Says which program it was.
 fn not_started(e: CageError, command: &[OsString]) -> Failure {
-    let program = command.first().map(|p| Untrusted::new(p.as_encoded_bytes()).to_string()).unwrap_or_default();
+    let program =
+        command.first().map(|p| Untrusted::new(p.as_encoded_bytes()).to_string()).unwrap_or_default();
     let failure = Failure::from(e);
     Failure { message: format!("{}: '{program}'", failure.message), ..failure }
 }

@@ -5,7 +5,7 @@ use crate::model::person::Ancestor;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Processes above us that are looked at. Deeper nesting than this is no person's doing.
@@ -58,48 +58,71 @@ pub struct Process {
     pub start: u64,
 }
 
-/// What is left of a run whose supervisor is gone. `run` is its id, `dir` its folder, `uid` the user that the
-/// engine had for itself.
-///
-/// With a user of its own: the processes of that user, unless they carry another run's mark, because the
-/// number may have been given out again. Without: those of our user that carry the run's mark *and* stand in
-/// its folder; a person's shell that merely stands there is not the run's.
-pub fn leftovers(run: &str, dir: &Path, uid: Option<u32>) -> Vec<Process> {
-    let own = uid.filter(|uid| RUN_UIDS.contains(uid));
-    let user = rustix::process::geteuid().as_raw();
-    let mut marked = Vec::new();
-    let mut unmarked = Vec::new();
-    let mut others = false;
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        if pid == std::process::id().cast_signed() || !is_of(&entry.path(), own.unwrap_or(user)) {
-            continue;
-        }
-        let Ok(Some(start)) = process::start_time(pid) else { continue };
-        let found = Process { pid, start };
-        let at = |name: &str| std::fs::read_link(entry.path().join(name)).is_ok_and(|p| p.starts_with(dir));
-        let inside = at("cwd") || at("root");
-        match mark(&entry.path()) {
-            Some(mark) if mark == run.as_bytes() => {
-                if inside || own.is_some() {
-                    marked.push(found);
-                }
+/// One process that could be left of some run.
+#[derive(Debug)]
+struct Candidate {
+    process: Process,
+    uids: Vec<u32>,
+    mark: Option<Vec<u8>>,
+    /// Working folder and root, as far as the kernel shows them.
+    at: [Option<PathBuf>; 2],
+}
+
+/// The processes of this machine that could be left of a run, read once.
+#[derive(Debug)]
+pub struct Processes(Vec<Candidate>);
+
+impl Processes {
+    /// Reads `/proc`: everything with a run's mark, and everything of a user that only runs have.
+    pub fn look() -> Self {
+        let mut all = Vec::new();
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+            let proc = entry.path();
+            if pid == std::process::id().cast_signed() {
+                continue;
             }
-            Some(_) => others = true,
-            None if own.is_some() && inside => marked.push(found),
-            None => unmarked.push(found),
+            let mark = mark(&proc);
+            let uids = uids(&proc);
+            let alive = || matches!(process::start_time(pid), Ok(Some(_))) && !is_zombie(pid);
+            if mark.is_none() && !uids.iter().any(|uid| RUN_UIDS.contains(uid)) || !alive() {
+                continue;
+            }
+            let Ok(Some(start)) = process::start_time(pid) else { continue };
+            let at = ["cwd", "root"].map(|name| std::fs::read_link(proc.join(name)).ok());
+            all.push(Candidate { process: Process { pid, start }, uids, mark, at });
         }
+        Self(all)
     }
-    if own.is_some() && !others {
-        marked.append(&mut unmarked);
+
+    /// What is left of a run whose supervisor is gone. `run` is its id, `dir` its folder, `uid` the user that
+    /// the engine had for itself.
+    ///
+    /// With a user of its own: the processes of that user, unless they carry another run's mark, because the
+    /// number may have been given out again. Without: those of our user that carry the run's mark *and* stand
+    /// in its folder; a person's shell that merely stands there is not the run's.
+    pub fn of(&self, run: &str, dir: &Path, uid: Option<u32>) -> Vec<Process> {
+        let own = uid.filter(|uid| RUN_UIDS.contains(uid));
+        let user = own.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+        let of_user: Vec<&Candidate> = self.0.iter().filter(|c| c.uids.contains(&user)).collect();
+        let is_marked = |c: &Candidate| c.mark.as_deref() == Some(run.as_bytes());
+        let others = of_user.iter().any(|c| c.mark.is_some() && !is_marked(c));
+        let belongs = |c: &Candidate| {
+            let inside = c.at.iter().flatten().any(|p| p.starts_with(dir));
+            match (own, &c.mark) {
+                (None, _) => is_marked(c) && inside,
+                (Some(_), Some(_)) => is_marked(c),
+                (Some(_), None) => inside || !others,
+            }
+        };
+        of_user.into_iter().filter(|c| belongs(c)).map(|c| c.process).collect()
     }
-    marked
 }
 
 /// Ends what is left of a run: politely, then not. `false` when something is still there.
 pub fn end_leftovers(run: &str, dir: &Path, uid: Option<u32>) -> io::Result<bool> {
     for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGKILL, libc::SIGKILL] {
-        let left = leftovers(run, dir, uid);
+        let left = Processes::look().of(run, dir, uid);
         if left.is_empty() {
             return Ok(true);
         }
@@ -111,14 +134,15 @@ pub fn end_leftovers(run: &str, dir: &Path, uid: Option<u32>) -> io::Result<bool
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    Ok(leftovers(run, dir, uid).is_empty())
+    Ok(Processes::look().of(run, dir, uid).is_empty())
 }
 
-/// Whether any of a process's four user ids is `uid`. The owner of its folder in `/proc` may be root instead.
-fn is_of(proc: &Path, uid: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(proc.join("status")) else { return false };
+/// A process's four user ids. The owner of its folder in `/proc` may be root instead.
+fn uids(proc: &Path) -> Vec<u32> {
+    let status = std::fs::read(proc.join("status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let ids = status.lines().find_map(|l| l.strip_prefix("Uid:")).unwrap_or_default();
-    ids.split_ascii_whitespace().any(|id| id.parse() == Ok(uid))
+    ids.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
 /// Neither gone nor waiting to be reaped.
@@ -157,7 +181,7 @@ fn after_name(stat: &[u8]) -> Option<&[u8]> {
 }
 
 /// Mount points at or below a folder, as this process sees them.
-pub fn mounts_below(dir: &Path) -> io::Result<Vec<std::path::PathBuf>> {
+pub fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let info = std::fs::read("/proc/self/mountinfo")?;
     let mut found = Vec::new();
     for line in info.split(|b| *b == b'\n') {
@@ -165,7 +189,7 @@ pub fn mounts_below(dir: &Path) -> io::Result<Vec<std::path::PathBuf>> {
         let point = unescape(point);
         let point = Path::new(OsStr::from_bytes(&point));
         if point.starts_with(dir) {
-            found.push(std::path::PathBuf::from(std::ffi::OsString::from_vec(
+            found.push(PathBuf::from(std::ffi::OsString::from_vec(
                 point.as_os_str().as_bytes().to_vec(),
             )));
         }

@@ -49,6 +49,7 @@ pub fn aside(work: impl FnOnce()) -> io::Result<()> {
             rustix::stdio::dup2_stdin(&nothing)?;
             rustix::stdio::dup2_stdout(&nothing)?;
             rustix::stdio::dup2_stderr(&nothing)?;
+            drop(nothing);
             close_from(3);
             let _ = rustix::process::nice(19);
             Ok(())

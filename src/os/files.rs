@@ -174,6 +174,18 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     Ok(fs::fchmod(fd, Mode::from_raw_mode(mode))?)
 }
 
+/// Gives the owner of a folder all rights to it where somebody took them away. Whether that was so; anything
+/// but a folder is left alone.
+pub fn open_up(path: &Path) -> io::Result<bool> {
+    match lstat(path)? {
+        Some(m) if m.is_dir() && m.mode & 0o700 != 0o700 => {
+            fs::chmod(path, Mode::from_raw_mode(m.mode & 0o7777 | 0o700))?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
 /// Renames; an existing `to` is replaced if rename(2) would.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     Ok(fs::rename(from, to)?)

@@ -8,7 +8,7 @@ use super::remove;
 use crate::text::quote_path;
 use rustix::fs::{self, Access, AtFlags, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -270,7 +270,13 @@ impl Stage {
 
     /// Carries the steps out in their order. On trouble everything is taken back in reverse order.
     pub fn place(&mut self, steps: &[Step]) -> Result<Placed<'_>, Trouble> {
-        let mut placed = Placed { stage: self, done: Vec::new(), parents: BTreeMap::new(), settled: false };
+        let mut placed = Placed {
+            stage: self,
+            done: Vec::new(),
+            parents: BTreeMap::new(),
+            made: BTreeSet::new(),
+            settled: false,
+        };
         for step in steps {
             if let Err(why) = placed.carry_out(step) {
                 let path = step.path().to_vec();
@@ -362,6 +368,7 @@ pub struct Placed<'s> {
     done: Vec<Done>,
     /// Folders whose entries change, as they were before.
     parents: BTreeMap<Vec<u8>, Meta>,
+    made: BTreeSet<Vec<u8>>,
     /// Decided: dropping does nothing more.
     settled: bool,
 }
@@ -413,6 +420,7 @@ impl Placed<'_> {
                 // As git makes folders: the umask decides.
                 fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777))?;
                 self.done.push(Done::Made(path.clone()));
+                self.made.insert(path.clone());
                 Ok(())
             }
         }
@@ -435,9 +443,7 @@ impl Placed<'_> {
 
     fn remember_parent(&mut self, path: &[u8]) -> io::Result<()> {
         let parent = path.iter().rposition(|b| *b == b'/').map_or(&b""[..], |at| &path[..at]);
-        if self.parents.contains_key(parent)
-            || self.done.iter().any(|d| matches!(d, Done::Made(p) if p == parent))
-        {
+        if self.parents.contains_key(parent) || self.made.contains(parent) {
             return Ok(());
         }
         let found = folder(self.stage.tree.as_fd(), parent).and_then(|fd| Ok(Meta::of(&fs::fstat(fd)?)));
@@ -575,5 +581,93 @@ impl Drop for Uninterrupted {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(t: &Path) -> Stage {
+        files::create_dirs(&t.join("tree/d"), 0o755).unwrap();
+        for name in ["a", "b", "d/x"] {
+            files::write_new(&t.join("tree").join(name), b"old", 0o640).unwrap();
+        }
+        let stage = Stage::create(&t.join("stages"), &t.join("tree"), "one").unwrap();
+        for name in ["a", "d", "n"] {
+            files::write_new(&stage.successors().join(name), b"new", 0o644).unwrap();
+        }
+        stage
+    }
+
+    fn steps(stage: &Stage) -> Vec<Step> {
+        let was = |path: &[u8]| stage.tree.lstat_at(path).unwrap().unwrap();
+        let path = |path: &[u8]| path.to_vec();
+        vec![
+            Step::Remove { path: path(b"b"), was: was(b"b") },
+            Step::Remove { path: path(b"d/x"), was: was(b"d/x") },
+            Step::TakeFolder { path: path(b"d"), was: was(b"d").id },
+            Step::MakeFolder { path: path(b"m") },
+            Step::Change { path: path(b"a"), was: was(b"a") },
+            Step::Create { path: path(b"d") },
+            Step::Create { path: path(b"n") },
+        ]
+    }
+
+    fn look(t: &Path) -> Vec<(PathBuf, Meta, Vec<u8>)> {
+        ["", "a", "b", "d", "d/x"]
+            .map(|name| {
+                let path = t.join("tree").join(name);
+                (
+                    path.clone(),
+                    files::lstat(&path).unwrap().unwrap(),
+                    std::fs::read(&path).unwrap_or_default(),
+                )
+            })
+            .to_vec()
+    }
+
+    #[test]
+    fn all_or_none() {
+        let t = tempfile::tempdir().unwrap();
+        let mut stage = stage(t.path());
+        let (before, steps) = (look(t.path()), steps(&stage));
+        assert!(stage.place(&steps).unwrap().roll_back().is_empty());
+        assert_eq!(look(t.path()), before);
+        for last in 0..steps.len() {
+            // A step that cannot be done after each of the others.
+            let mut some = steps[..=last].to_vec();
+            some.push(Step::Create { path: b"never-made".to_vec() });
+            assert!(matches!(stage.place(&some), Err(Trouble::TakenBack { why: Why::Changed, .. })));
+            assert_eq!(look(t.path()), before, "after step {last}");
+        }
+        stage.place(&steps).unwrap().settle();
+        assert_eq!(names_of(&t.path().join("tree")).unwrap(), [&b"a"[..], b"d", b"m", b"n"]);
+        drop(stage);
+        assert!(names_of(&t.path().join("stages")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_edit_of_what_was_placed_is_kept() {
+        let t = tempfile::tempdir().unwrap();
+        let mut stage = stage(t.path());
+        let steps = steps(&stage);
+        let placed = stage.place(&steps).unwrap();
+        files::write_plain(&t.path().join("tree/n"), b"edited meanwhile", 0o644).unwrap();
+        let left = placed.roll_back();
+        assert_eq!(left.len(), 1);
+        drop(stage);
+        assert_eq!(std::fs::read(t.path().join("stages/one/new/n")).unwrap(), b"edited meanwhile");
+        assert_eq!(std::fs::read(t.path().join("tree/a")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_empty_is_put_back() {
+        let t = tempfile::tempdir().unwrap();
+        let mut stage = stage(t.path());
+        files::write_new(&t.path().join("tree/d/mine"), b"", 0o644).unwrap();
+        let (before, steps) = (look(t.path()), steps(&stage));
+        assert!(matches!(stage.place(&steps), Err(Trouble::TakenBack { why: Why::NotEmpty, .. })));
+        assert_eq!(look(t.path()), before);
     }
 }

@@ -76,7 +76,7 @@ pub fn pruned(done: &Done, dry_run: bool) -> String {
         lines.push(line);
     }
     for name in &done.half_made {
-        lines.push(format!("{} half-made run {name}", verb("undo").replace("undod", "undid")));
+        lines.push(format!("{} half-made run {name}", if dry_run { "would undo" } else { "undid" }));
     }
     if !done.trash.is_empty() {
         lines.push(format!("{} what an earlier prune left: {}", verb("delete"), done.trash.len()));

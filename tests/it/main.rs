@@ -9,8 +9,12 @@
 mod pty;
 mod support;
 
+mod apply;
+mod checkout;
 mod floors;
 mod packaged;
+mod person;
+mod prune;
 mod review;
 mod runs_control;
 mod runs_crash;
@@ -18,4 +22,5 @@ mod runs_ledger;
 mod runs_repository;
 mod runs_spawn;
 mod runs_unnoticed;
+mod snapshot;
 mod transcripts;

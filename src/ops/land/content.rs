@@ -3,7 +3,7 @@
 
 use super::ground::{Ground, Touched, folders};
 use super::{Operation, Refused};
-use crate::git::{Call, Place, Repo, commit_bytes};
+use crate::git::{Call, Error, Place, Repo, commit_bytes};
 use crate::model::{Failure, Oid};
 use crate::os::files;
 use crate::os::place::Stage;
@@ -51,11 +51,11 @@ impl Scratch {
         for name in ["objects", "objects/pack", "objects/info", "void"] {
             files::create_dir(&dir.path().join(name), 0o700).map_err(fail)?;
         }
-        let place = Place {
-            objects: Some(dir.path().join("objects")),
-            alternates: Some(repo.common_dir().join("objects").into_os_string()),
-            ..repo.place().clone()
-        };
+        // In a file, because the variable splits paths at colons.
+        let mut lender = repo.common_dir().join("objects").into_os_string().into_encoded_bytes();
+        lender.push(b'\n');
+        files::write_new(&dir.path().join("objects/info/alternates"), &lender, 0o600).map_err(fail)?;
+        let place = Place { objects: Some(dir.path().join("objects")), ..repo.place().clone() };
         Ok(Self { dir, place, top: ground.top().to_owned() })
     }
 
@@ -199,15 +199,23 @@ impl Scratch {
         }
     }
 
-    /// git's own dry run. `Err` text of git's when it would not apply the same difference.
-    pub fn agrees(&self, content: &Content) -> Result<Result<(), String>, Failure> {
-        let patch = self
-            .call("diff-tree", "none")
-            .args(["-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv"])
+    fn patch(&self, content: &Content, binary: bool) -> Result<Vec<u8>, Error> {
+        self.call("diff-tree", "none")
+            .args(["-r", "-p", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv"])
+            .args(binary.then_some("--binary"))
             .args(["--ignore-submodules=none", "--no-relative", "--no-color", "-U3"])
             .args(["--src-prefix=a/", "--dst-prefix=b/"])
             .args(["--end-of-options", content.ours.as_str(), content.result.as_str(), "--"])
-            .output()?;
+            .output()
+    }
+
+    /// git's own dry run. `Err` text of git's when it would not apply the same difference.
+    pub fn agrees(&self, content: &Content) -> Result<Result<(), String>, Failure> {
+        let patch = match self.patch(content, true) {
+            // Without their bytes git finds both sides of a binary by name in the object store.
+            Err(Error::TooMuch { .. }) => self.patch(content, false)?,
+            other => other?,
+        };
         if patch.is_empty() {
             return Ok(Ok(()));
         }

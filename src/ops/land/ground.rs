@@ -158,7 +158,13 @@ impl Ground {
                 refused.push(Refused::new(&change.path, edited(&change, found.as_ref())));
                 continue;
             }
-            touched.push(Touched { change, was: found.filter(|m| !m.is_dir()), already: as_result });
+            // With core.fileMode=false git sees no difference between the two; the bit lands all the same.
+            let executable = |mode: u32| mode & 0o100 != 0;
+            let bit_lacks = as_base
+                && change.old == change.new
+                && found.is_some_and(|m| m.is_file() && executable(m.mode) != executable(change.new_mode));
+            let was = found.filter(|m| !m.is_dir());
+            touched.push(Touched { change, was, already: as_result && !bit_lacks });
         }
         Ok(touched)
     }
@@ -380,7 +386,7 @@ impl Ground {
 
 /// What can land nowhere.
 fn never(change: &Change) -> Option<String> {
-    if let Some(why) = refused_by_git(&change.path) {
+    if let Some(why) = refused_by_git(&change.path, change.new_mode == 0o120_000) {
         return Some(why.into());
     }
     if change.path.starts_with(b"/") || change.path.split(|b| *b == b'/').any(<[u8]>::is_empty) {

@@ -393,7 +393,7 @@ fn plant(s: &Sandbox, tree: &Path, marker: &Path) {
     let evil = script.to_str().unwrap();
     std::fs::write(tree.join(".gitattributes"), "* filter=evil diff=evil merge=evil\n").unwrap();
     let config = format!(
-        "[core]\n\tfsmonitor = {evil}\n\thooksPath = {dir}\n\tpager = {evil}\n[diff]\n\texternal = {evil}\n\
+        "[core]\n\tbare = false\n\tfsmonitor = {evil}\n\thooksPath = {dir}\n\tpager = {evil}\n[diff]\n\texternal = {evil}\n\
          [filter \"evil\"]\n\tclean = {evil}\n\tsmudge = {evil}\n\trequired = true\n\
          [diff \"evil\"]\n\ttextconv = {evil}\n\tcommand = {evil}\n[merge \"evil\"]\n\tdriver = {evil}\n",
         dir = s.dir().join("hooks").display()

@@ -352,11 +352,11 @@ fn set_mtime(folder: BorrowedFd<'_>, as_in: &Meta) -> io::Result<()> {
 /// A step that was carried out.
 #[derive(Debug)]
 enum Done {
-    /// With the identity of what was put there.
-    Exchanged(Vec<u8>, Meta),
+    /// With the identity of what was put there and of what was displaced.
+    Exchanged(Vec<u8>, Meta, Meta),
     Created(Vec<u8>, Meta),
-    /// With the name in `old/`.
-    Taken(Vec<u8>, Vec<u8>),
+    /// With the name in `old/`, and the identity of a file.
+    Taken(Vec<u8>, Vec<u8>, Option<Meta>),
     Made(Vec<u8>),
 }
 
@@ -391,7 +391,7 @@ impl Placed<'_> {
                 // Looked at before as well: a file that is gone or changed need not be touched at all.
                 self.expect(path, was)?;
                 self.rename(Side::Stage(&ready(path)), Side::Tree(path), RenameFlags::EXCHANGE)?;
-                self.done.push(Done::Exchanged(path.clone(), new));
+                self.done.push(Done::Exchanged(path.clone(), new, *was));
                 let displaced = self.stage.successor(path)?.ok_or(Why::Changed)?;
                 if untouched(&displaced, was) { Ok(()) } else { Err(Why::Changed) }
             }
@@ -403,12 +403,12 @@ impl Placed<'_> {
             }
             Step::Remove { path, was } => {
                 self.expect(path, was)?;
-                let at = self.take(path)?;
+                let at = self.take(path, Some(*was))?;
                 let displaced = self.stage.slot.lstat_at(&at)?.ok_or(Why::Changed)?;
                 if untouched(&displaced, was) { Ok(()) } else { Err(Why::Changed) }
             }
             Step::TakeFolder { path, was } => {
-                let at = self.take(path)?;
+                let at = self.take(path, None)?;
                 let displaced = self.stage.slot.lstat_at(&at)?.ok_or(Why::Changed)?;
                 if displaced.id != *was || !displaced.is_dir() {
                     return Err(Why::Changed);
@@ -434,10 +434,10 @@ impl Placed<'_> {
         }
     }
 
-    fn take(&mut self, path: &[u8]) -> Result<Vec<u8>, Why> {
+    fn take(&mut self, path: &[u8], was: Option<Meta>) -> Result<Vec<u8>, Why> {
         let at = format!("old/{}", self.done.len()).into_bytes();
         self.rename(Side::Tree(path), Side::Stage(&at), RenameFlags::NOREPLACE)?;
-        self.done.push(Done::Taken(path.to_vec(), at.clone()));
+        self.done.push(Done::Taken(path.to_vec(), at.clone(), was));
         Ok(at)
     }
 
@@ -478,7 +478,7 @@ impl Placed<'_> {
         let mut left = Vec::new();
         while let Some(done) = self.done.pop() {
             let (path, undone) = match &done {
-                Done::Exchanged(path, put) => {
+                Done::Exchanged(path, put, _) => {
                     let undone =
                         self.rename(Side::Stage(&ready(path)), Side::Tree(path), RenameFlags::EXCHANGE);
                     (path, undone.and_then(|()| self.came_back(path, put)))
@@ -488,7 +488,7 @@ impl Placed<'_> {
                         self.rename(Side::Tree(path), Side::Stage(&ready(path)), RenameFlags::NOREPLACE);
                     (path, undone.and_then(|()| self.came_back(path, put)))
                 }
-                Done::Taken(path, at) => {
+                Done::Taken(path, at, _) => {
                     (path, self.rename(Side::Stage(at), Side::Tree(path), RenameFlags::NOREPLACE))
                 }
                 Done::Made(path) => (path, self.remove_folder(path)),
@@ -522,12 +522,25 @@ impl Placed<'_> {
     }
 
     /// Nothing is taken back any more: folders that the removals emptied go (not the one the caller stands
-    /// in), and with the stage what was displaced.
-    pub fn settle(mut self) {
+    /// in), and with the stage what was displaced. Returns the paths whose displaced file somebody with an
+    /// open descriptor wrote to meanwhile; then the stage is kept.
+    pub fn settle(mut self) -> Vec<Vec<u8>> {
         self.settled = true;
+        let mut written = Vec::new();
+        for done in &self.done {
+            let (path, now, was) = match done {
+                Done::Exchanged(path, _, was) => (path, self.stage.successor(path), was),
+                Done::Taken(path, at, Some(was)) => (path, self.stage.slot.lstat_at(at), was),
+                _ => continue,
+            };
+            if !now.is_ok_and(|now| now.is_some_and(|now| untouched(&now, was))) {
+                written.push(path.clone());
+            }
+        }
+        self.stage.keep = !written.is_empty();
         let here = fs::stat(".").map(|s| Meta::of(&s).id).ok();
         for done in &self.done {
-            let Done::Taken(path, _) = done else { continue };
+            let Done::Taken(path, ..) = done else { continue };
             let mut at = path.as_slice();
             while let Some(slash) = at.iter().rposition(|b| *b == b'/') {
                 at = &at[..slash];
@@ -543,6 +556,7 @@ impl Placed<'_> {
         {
             *before = Meta::of(&now);
         }
+        written
     }
 }
 
@@ -641,7 +655,7 @@ mod tests {
             assert!(matches!(stage.place(&some), Err(Trouble::TakenBack { why: Why::Changed, .. })));
             assert_eq!(look(t.path()), before, "after step {last}");
         }
-        stage.place(&steps).unwrap().settle();
+        assert!(stage.place(&steps).unwrap().settle().is_empty());
         assert_eq!(names_of(&t.path().join("tree")).unwrap(), [&b"a"[..], b"d", b"m", b"n"]);
         drop(stage);
         assert!(names_of(&t.path().join("stages")).unwrap().is_empty());
@@ -659,6 +673,20 @@ mod tests {
         drop(stage);
         assert_eq!(std::fs::read(t.path().join("stages/one/new/n")).unwrap(), b"edited meanwhile");
         assert_eq!(std::fs::read(t.path().join("tree/a")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_late_write_through_an_open_descriptor_is_kept() {
+        use std::io::Write;
+        let t = tempfile::tempdir().unwrap();
+        let mut stage = stage(t.path());
+        let steps = steps(&stage);
+        let mut editor = std::fs::OpenOptions::new().append(true).open(t.path().join("tree/a")).unwrap();
+        let placed = stage.place(&steps).unwrap();
+        editor.write_all(b" and more").unwrap();
+        assert_eq!(placed.settle(), [b"a".to_vec()]);
+        drop(stage);
+        assert_eq!(std::fs::read(t.path().join("stages/one/new/a")).unwrap(), b"old and more");
     }
 
     #[test]

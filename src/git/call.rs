@@ -1,10 +1,14 @@
 //! One git process: scrubbed environment, fixed settings, bounded answers.
 
 use super::Error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Most bytes of an answer that we hold in memory. 100,000 paths of 100 bytes are 10 MB.
 const ANSWER_LIMIT: usize = 256 << 20;
@@ -54,6 +58,7 @@ pub struct Call {
     env: Vec<(OsString, OsString)>,
     input: Option<Vec<u8>>,
     limit: usize,
+    time: Option<Duration>,
 }
 
 /// What git answered with a status below 128.
@@ -110,7 +115,7 @@ impl Call {
             env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), value.clone()));
         }
         command.arg(verb);
-        Self { verb: verb.to_owned(), command, env, input: None, limit: ANSWER_LIMIT }
+        Self { verb: verb.to_owned(), command, env, input: None, limit: ANSWER_LIMIT, time: None }
     }
 
     /// Adds one argument.
@@ -164,6 +169,14 @@ impl Call {
         self
     }
 
+    /// Longest time git may take; then it is killed, with its process group if it has one of its own. For
+    /// git on files that somebody hostile wrote: a fifo, a pattern that backtracks for ever.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Self {
+        self.time = Some(time);
+        self
+    }
+
     /// The command as it is, for the cage to confine or for a caller that owns the pipes.
     pub fn into_command(mut self) -> Command {
         self.command.envs(self.env);
@@ -182,7 +195,8 @@ impl Call {
         self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.command.envs(self.env);
         let child = self.command.spawn().map_err(Error::NoGit)?;
-        Ok(Started { verb: self.verb, child, input: self.input, limit: self.limit })
+        let deadline = self.time.map(|whole| Deadline { at: Instant::now() + whole, whole });
+        Ok(Started { verb: self.verb, child, input: self.input, limit: self.limit, deadline })
     }
 
     /// Runs git; any status of 128 and up, or a signal, is an error.
@@ -225,45 +239,165 @@ pub struct Started {
     child: Child,
     input: Option<Vec<u8>>,
     limit: usize,
+    deadline: Option<Deadline>,
+}
+
+/// When a process has had its time.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    whole: Duration,
+}
+
+/// Why talking ended early.
+enum Broken {
+    Io(io::Error),
+    Late(Duration),
+    TooMuch,
+}
+
+impl From<rustix::io::Errno> for Broken {
+    fn from(e: rustix::io::Errno) -> Self {
+        Self::Io(e.into())
+    }
+}
+
+impl From<io::Error> for Broken {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
 }
 
 impl Started {
     /// Feeds the input, drains both outputs and waits.
     pub fn finish(mut self) -> Result<Answer, Error> {
-        let verb = self.verb;
-        let io = |source| Error::Io { verb: verb.clone(), source };
-        let mut out = self.child.stdout.take().expect("stdout was piped");
-        let mut err = self.child.stderr.take().expect("stderr was piped");
-        let (input, mut stdin) = (self.input.take(), self.child.stdin.take());
-        let limit = self.limit;
-        let mut stdout = Vec::new();
-        let mut talk = Vec::new();
-        // One pipe a thread: git may fill any of the three while we wait on another.
-        let drained = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                if let (Some(bytes), Some(mut pipe)) = (input, stdin.take()) {
-                    // A git that stops reading says why by its status.
-                    let _ = pipe.write_all(&bytes);
-                }
-            });
-            scope.spawn(|| {
-                let _ = (&mut err).take(TALK_LIMIT as u64).read_to_end(&mut talk);
-                let _ = std::io::copy(&mut err, &mut std::io::sink());
-            });
-            (&mut out).take(limit as u64 + 1).read_to_end(&mut stdout)
+        let (mut stdout, mut talk) = (Vec::new(), Vec::new());
+        let status = self.talk(&mut stdout, &mut talk).and_then(|()| {
+            self.ended()?;
+            Ok(self.child.wait()?)
         });
-        drop(out);
-        let status = self.child.wait().map_err(io)?;
-        drained.map_err(io)?;
-        if stdout.len() > limit {
-            return Err(Error::TooMuch { verb, limit });
-        }
+        let (verb, limit) = (self.verb, self.limit);
+        let status = match status {
+            Ok(status) => status,
+            Err(broken) => {
+                end(&mut self.child);
+                return Err(match broken {
+                    Broken::Io(source) => Error::Io { verb, source },
+                    Broken::Late(time) => Error::TooSlow { verb, time },
+                    Broken::TooMuch => Error::TooMuch { verb, limit },
+                });
+            }
+        };
         let stderr = String::from_utf8_lossy(&talk).into_owned();
         match status.code() {
             Some(status) if status < 128 => Ok(Answer { verb, status, stdout, stderr }),
             status => Err(Error::Failed { verb, status, stderr }),
         }
     }
+
+    /// All three pipes at once: git may fill any of them while we wait on another.
+    fn talk(&mut self, stdout: &mut Vec<u8>, talk: &mut Vec<u8>) -> Result<(), Broken> {
+        let mut out = self.child.stdout.take();
+        let mut err = self.child.stderr.take();
+        let input = self.input.take().unwrap_or_default();
+        let mut feed = self.child.stdin.take().map(|pipe| (pipe, input.as_slice()));
+        if let Some((pipe, _)) = &feed {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        let mut buffer = vec![0; 1 << 16];
+        while out.is_some() || err.is_some() {
+            let (mut ready, mut at) = ([false; 3], Vec::with_capacity(3));
+            let mut fds = Vec::with_capacity(3);
+            if let Some((pipe, _)) = &feed {
+                fds.push(PollFd::new(pipe, PollFlags::OUT));
+                at.push(0);
+            }
+            if let Some(pipe) = &out {
+                fds.push(PollFd::new(pipe, PollFlags::IN));
+                at.push(1);
+            }
+            if let Some(pipe) = &err {
+                fds.push(PollFd::new(pipe, PollFlags::IN));
+                at.push(2);
+            }
+            wait(&mut fds, self.deadline)?;
+            for (fd, at) in fds.iter().zip(at) {
+                ready[at] = !fd.revents().is_empty();
+            }
+            if ready[0] {
+                feed = feed.and_then(feed_some);
+            }
+            if ready[1]
+                && let Some(pipe) = &mut out
+            {
+                match pipe.read(&mut buffer)? {
+                    0 => out = None,
+                    n if stdout.len() + n > self.limit => return Err(Broken::TooMuch),
+                    n => stdout.extend_from_slice(&buffer[..n]),
+                }
+            }
+            if ready[2]
+                && let Some(pipe) = &mut err
+            {
+                match pipe.read(&mut buffer)? {
+                    0 => err = None,
+                    n => talk.extend_from_slice(&buffer[..n.min(TALK_LIMIT - talk.len())]),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, where there is a deadline, until the process can be reaped without waiting.
+    fn ended(&self) -> Result<(), Broken> {
+        if self.deadline.is_none() {
+            return Ok(());
+        }
+        let Some(pid) = pid_of(&self.child) else { return Ok(()) };
+        let fd: OwnedFd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        wait(&mut [PollFd::new(&fd, PollFlags::IN)], self.deadline)
+    }
+}
+
+/// Waits until one of these is ready.
+fn wait(fds: &mut [PollFd<'_>], deadline: Option<Deadline>) -> Result<(), Broken> {
+    loop {
+        let left = match deadline {
+            None => None,
+            Some(d) => match d.at.checked_duration_since(Instant::now()) {
+                None => return Err(Broken::Late(d.whole)),
+                Some(left) => Timespec::try_from(left).ok(),
+            },
+        };
+        match poll(fds, left.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Writes what the pipe takes; `None` when all is written, or git reads no more (it says why by its status).
+fn feed_some((mut pipe, rest): (ChildStdin, &[u8])) -> Option<(ChildStdin, &[u8])> {
+    match pipe.write(rest) {
+        Ok(n) if n < rest.len() => Some((pipe, &rest[n..])),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Some((pipe, rest)),
+        _ => None,
+    }
+}
+
+fn pid_of(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+/// Kills a child, with its process group if it leads one, and reaps it.
+pub(super) fn end(child: &mut Child) {
+    if let Some(pid) = pid_of(child) {
+        // A group of this number exists only if the child, which is not reaped yet, made it.
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 impl Answer {

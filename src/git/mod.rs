@@ -14,7 +14,7 @@ mod transfer;
 pub use call::{Answer, Call, Place};
 pub use config::{Config, Scope};
 pub use objects::{CommitData, ObjectKind, Objects, TreeEntry, commit_bytes, parse_tree, tree_bytes};
-pub use refs::{RefError, RefTip, Transaction};
+pub use refs::{Branch, RefError, RefTip, Transaction};
 pub use repo::{RefFormat, Repo, Version};
 pub use transfer::{Bounds, Quarantine, TransferError};
 
@@ -53,6 +53,14 @@ pub enum Error {
         verb: String,
         /// The limit in bytes.
         limit: usize,
+    },
+    /// git took longer than it may.
+    #[error("git {verb} took longer than {} s", .time.as_secs())]
+    TooSlow {
+        /// The verb.
+        verb: String,
+        /// The limit.
+        time: std::time::Duration,
     },
     /// git answered something we cannot read.
     #[error("git {verb} answered something unexpected: {what}")]

@@ -7,21 +7,29 @@ use super::{Call, Error, Place, Repo};
 use crate::model::Oid;
 use crate::os::{files, remove};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 /// Below this many objects a pack is unpacked into loose objects (git's own `transfer.unpackLimit`).
 const UNPACK_LIMIT: u32 = 100;
+/// Objects of one pack. An object costs memory on our side before anything of it can be judged.
+const MOST_OBJECTS: u32 = 2_000_000;
+/// What a child says that is kept.
+const TALK_LIMIT: usize = 4096;
+/// Largest piece of memory that the receiving git may ask for at once: a delta may claim any size.
+const ALLOC_LIMIT: &str = "1g";
 
 /// What a transfer may cost. Beyond it nothing is imported.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Bytes of the pack.
     pub pack: u64,
-    /// Wall clock for each step.
+    /// Bytes of all its objects, unpacked.
+    pub contents: u64,
+    /// Wall clock of the transfer, and again of the checks.
     pub time: Duration,
 }
 
@@ -34,6 +42,9 @@ pub enum TransferError {
     /// Took too long.
     #[error("the import took longer than {} s", .0.as_secs())]
     TooSlow(Duration),
+    /// More objects, or more bytes in them, than allowed.
+    #[error("the objects hold more than is allowed: {0}")]
+    TooMuch(String),
     /// What came is not a pack.
     #[error("what came through the pipe is not a pack")]
     NotAPack,
@@ -85,50 +96,74 @@ impl<'r> Quarantine<'r> {
 
     /// Takes the pack that `sender` (a `pack-objects --stdout`) writes, within bounds.
     pub fn receive(&self, sender: Call, input: &[u8], bounds: Bounds) -> Result<(), TransferError> {
-        let until = Instant::now() + bounds.time;
-        let mut sender = Ended(sender.piped()?);
-        let mut stdin = sender.0.stdin.take().expect("piped");
-        stdin.write_all(input)?;
-        drop(stdin);
-        let mut from = sender.0.stdout.take().expect("piped");
-        let mut header = [0; 12];
-        read_full(&mut from, &mut header, until, bounds.time)?;
+        let until = Until { at: Instant::now() + bounds.time, whole: bounds.time };
+        let mut sender = Ended::start(sender, Stdio::piped())?;
+        sender.stdin().write_all(input)?;
+        drop(sender.child.stdin.take());
+        let mut from = sender.child.stdout.take().expect("piped");
+        let mut header = Vec::with_capacity(12);
+        while header.len() < 12 {
+            let mut rest = vec![0; 12 - header.len()];
+            wait(Some(&from), None, &mut [&mut sender], until)?;
+            match from.read(&mut rest)? {
+                0 => {
+                    sender.wait("pack-objects", until)?;
+                    return Err(TransferError::NotAPack);
+                }
+                n => header.extend_from_slice(&rest[..n]),
+            }
+        }
         // gitformat-pack(5): "PACK", version, number of objects.
         if &header[..4] != b"PACK" {
             return Err(TransferError::NotAPack);
         }
         let count = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
-        let receiver = if count < UNPACK_LIMIT {
-            Call::new("unpack-objects", &self.place()).args(["-q", "--strict"])
-        } else {
-            Call::new("index-pack", &self.place()).args(["--stdin", "--fix-thin", "--strict"])
-        };
-        let receiver = receiver.arg(format!("--max-input-size={}", bounds.pack));
-        let mut receiver = Ended(receiver.piped()?);
-        let mut to = receiver.0.stdin.take().expect("piped");
-        let mut sent = header.len() as u64;
-        let mut broken = to.write_all(&header).is_err();
-        let mut buffer = vec![0; 1 << 16];
-        while !broken {
-            let n = read_some(&mut from, &mut buffer, until, bounds.time)?;
-            if n == 0 {
-                break;
-            }
-            sent += n as u64;
-            if sent > bounds.pack {
-                return Err(TransferError::TooLarge(bounds.pack));
-            }
-            broken = to.write_all(&buffer[..n]).is_err();
+        if count > MOST_OBJECTS {
+            return Err(TransferError::TooMuch(format!("{count} objects")));
         }
-        drop(to);
-        drop(from);
-        receiver.wait("unpack", until, bounds.time)?;
-        sender.wait("pack-objects", until, bounds.time)
+        let mut receiver = Ended::start(self.receiver(count, bounds), Stdio::null())?;
+        let to = receiver.child.stdin.take().expect("piped");
+        rustix::io::ioctl_fionbio(&to, true).map_err(std::io::Error::from)?;
+        pump(from, to, header, &mut [&mut sender, &mut receiver], bounds.pack, until)?;
+        receiver.wait("unpack", until)?;
+        sender.wait("pack-objects", until)?;
+        self.weigh(bounds)
+    }
+
+    fn receiver(&self, count: u32, bounds: Bounds) -> Call {
+        // Large blobs go by in pieces instead of through memory.
+        let settings = &["core.bigFileThreshold=64m"];
+        let call = if count < UNPACK_LIMIT {
+            Call::with_settings("unpack-objects", &self.place(), settings).args(["-q", "--strict"])
+        } else {
+            let call = Call::with_settings("index-pack", &self.place(), settings);
+            call.args(["--stdin", "--fix-thin", "--strict"])
+        };
+        call.env("GIT_ALLOC_LIMIT", ALLOC_LIMIT).arg(format!("--max-input-size={}", bounds.pack))
+    }
+
+    /// A pack of 3 MB may hold 3 GiB: what counts is what came out.
+    fn weigh(&self, bounds: Bounds) -> Result<(), TransferError> {
+        let alone = Place { alternates: None, ..self.place() };
+        let sizes = Call::new("cat-file", &alone)
+            .args(["--batch-all-objects", "--unordered", "--batch-check=%(objectsize)"])
+            .within(bounds.time)
+            .output()
+            .map_err(TransferError::Refused)?;
+        let mut total = 0_u64;
+        for line in sizes.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+            let size = std::str::from_utf8(line).ok().and_then(|l| l.parse::<u64>().ok());
+            total = total.saturating_add(size.unwrap_or(u64::MAX));
+        }
+        if total > bounds.contents {
+            return Err(TransferError::TooMuch(format!("{total} bytes, not {}", bounds.contents)));
+        }
+        Ok(())
     }
 
     /// Checks that everything reachable from `tips` is there, what `known` reaches taken for granted.
-    pub fn connected(&self, tips: &[&Oid], known: &[&Oid]) -> Result<(), TransferError> {
-        let call = Call::new("rev-list", &self.place()).args(["--objects", "--quiet"]);
+    pub fn connected(&self, tips: &[&Oid], known: &[&Oid], time: Duration) -> Result<(), TransferError> {
+        let call = Call::new("rev-list", &self.place()).args(["--objects", "--quiet"]).within(time);
         let call =
             call.args(tips.iter().map(|t| t.as_str())).arg("--not").args(known.iter().map(|k| k.as_str()));
         call.output().map(drop).map_err(TransferError::Refused)
@@ -183,77 +218,135 @@ impl Drop for Quarantine<'_> {
     }
 }
 
+/// When everything must be done.
+#[derive(Debug, Clone, Copy)]
+struct Until {
+    at: Instant,
+    whole: Duration,
+}
+
 /// A child that does not outlive the function that started it.
-struct Ended(Child);
+struct Ended {
+    child: Child,
+    stderr: Option<ChildStderr>,
+    said: Vec<u8>,
+}
 
 impl Ended {
-    fn wait(&mut self, verb: &str, until: Instant, whole: Duration) -> Result<(), TransferError> {
-        let mut stderr = Vec::new();
-        if let Some(mut pipe) = self.0.stderr.take() {
-            let mut buffer = vec![0; 4096];
-            loop {
-                let n = read_some(&mut pipe, &mut buffer, until, whole)?;
-                if n == 0 {
-                    break;
-                }
-                if stderr.len() < 4096 {
-                    stderr.extend_from_slice(&buffer[..n]);
-                }
-            }
+    fn start(call: Call, stdout: Stdio) -> Result<Self, Error> {
+        let mut command = call.into_command();
+        command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(Error::NoGit)?;
+        let stderr = child.stderr.take();
+        Ok(Self { child, stderr, said: Vec::new() })
+    }
+
+    fn stdin(&mut self) -> &mut ChildStdin {
+        self.child.stdin.as_mut().expect("piped")
+    }
+
+    /// Reads what it says until it has nothing more to say, and takes its status.
+    fn wait(&mut self, verb: &str, until: Until) -> Result<(), TransferError> {
+        while self.stderr.is_some() {
+            wait(None, None, &mut [self], until)?;
         }
-        let status = self.0.wait()?;
+        let status = self.child.wait()?;
         if status.success() {
             return Ok(());
         }
-        let stderr = String::from_utf8_lossy(&stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&self.said).into_owned();
         Err(TransferError::Refused(Error::Failed { verb: verb.into(), status: status.code(), stderr }))
+    }
+
+    fn hear(&mut self) -> std::io::Result<()> {
+        let mut buffer = [0; 4096];
+        if let Some(pipe) = &mut self.stderr {
+            match pipe.read(&mut buffer)? {
+                0 => self.stderr = None,
+                n => self.said.extend_from_slice(&buffer[..n.min(TALK_LIMIT - self.said.len())]),
+            }
+        }
+        Ok(())
     }
 }
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        super::call::end(&mut self.child);
     }
 }
 
-/// One `read`, but no longer than `until`.
-fn read_some<R: Read + AsFd>(
-    from: &mut R,
-    buffer: &mut [u8],
-    until: Instant,
-    whole: Duration,
-) -> Result<usize, TransferError> {
-    let left = until.checked_duration_since(Instant::now()).ok_or(TransferError::TooSlow(whole))?;
-    let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-    let ready = poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&left)).map_err(std::io::Error::from)?;
-    if ready == 0 {
-        return Err(TransferError::TooSlow(whole));
-    }
-    Ok(from.read(buffer)?)
-}
-
-fn read_full<R: Read + AsFd>(
-    from: &mut R,
-    mut buffer: &mut [u8],
-    until: Instant,
-    whole: Duration,
+/// Waits until `from` can be read or `to` written (or a child says something, which is taken in: a child
+/// whose warnings nobody reads would wait for us while we wait for it).
+fn wait(
+    from: Option<&ChildStdout>,
+    to: Option<&ChildStdin>,
+    children: &mut [&mut Ended],
+    until: Until,
 ) -> Result<(), TransferError> {
-    while !buffer.is_empty() {
-        let n = read_some(from, buffer, until, whole)?;
-        if n == 0 {
-            return Err(TransferError::NotAPack);
+    loop {
+        let late = TransferError::TooSlow(until.whole);
+        let left = until.at.checked_duration_since(Instant::now()).ok_or(late)?;
+        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let mut fds = Vec::with_capacity(4);
+        fds.extend(from.map(|f| PollFd::new(f, PollFlags::IN)));
+        fds.extend(to.map(|t| PollFd::new(t, PollFlags::OUT)));
+        let ours = fds.len();
+        let talking: Vec<usize> = (0..children.len()).filter(|i| children[*i].stderr.is_some()).collect();
+        for i in &talking {
+            if let Some(pipe) = &children[*i].stderr {
+                fds.push(PollFd::new(pipe, PollFlags::IN));
+            }
         }
-        buffer = &mut buffer[n..];
+        match poll(&mut fds, Some(&left)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(std::io::Error::from(e).into()),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        let mut heard = false;
+        for (i, _) in talking.iter().zip(&ready[ours..]).filter(|(_, ready)| **ready) {
+            children[*i].hear()?;
+            heard = true;
+        }
+        if ready[..ours].contains(&true) || ours == 0 && heard {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
-impl Call {
-    /// Starts git with all three streams piped, for a caller that owns them.
-    fn piped(self) -> Result<Child, Error> {
-        let mut command = self.into_command();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(Error::NoGit)
+/// Copies from one pipe to the other, `most` bytes and no more. A receiver that reads no more says why by
+/// its status.
+fn pump(
+    mut from: ChildStdout,
+    mut to: ChildStdin,
+    header: Vec<u8>,
+    children: &mut [&mut Ended],
+    most: u64,
+    until: Until,
+) -> Result<(), TransferError> {
+    let mut buffer = vec![0; 1 << 16];
+    let (mut start, mut end) = (0, header.len());
+    buffer[..end].copy_from_slice(&header);
+    let mut sent = end as u64;
+    loop {
+        if start < end {
+            wait(None, Some(&to), children, until)?;
+            match to.write(&buffer[start..end]) {
+                Ok(n) => start += n,
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(_) => return Ok(()),
+            }
+            continue;
+        }
+        wait(Some(&from), None, children, until)?;
+        (start, end) = (0, from.read(&mut buffer)?);
+        if end == 0 {
+            return Ok(());
+        }
+        sent += end as u64;
+        if sent > most {
+            return Err(TransferError::TooLarge(most));
+        }
     }
 }

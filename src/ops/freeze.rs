@@ -12,6 +12,24 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Entries of a store that are looked at; an honest run's store has far fewer.
 const MOST_ENTRIES: usize = 200_000;
+/// Folders of the run that must be usable by their owner. The landlock tier cannot keep an engine of the same
+/// user from changing modes.
+const OPEN: &[&str] = &[
+    "",
+    "host",
+    "tree",
+    "store",
+    "store/info",
+    "store/objects",
+    "store/objects/info",
+    "store/objects/pack",
+    "store/refs",
+    "store/packed",
+    "store/logs",
+    "store/lfs",
+    "store/worktrees",
+    "store/worktrees/tree",
+];
 /// Findings that are listed by name.
 const LISTED: usize = 20;
 
@@ -34,6 +52,11 @@ pub fn freeze(run: &Open<'_>) -> Result<Frozen, Failure> {
     };
     identity(run)?;
     let mut frozen = Frozen { repaired: Vec::new(), sound: true };
+    for folder in OPEN {
+        if files::open_up(&layout.dir().join(folder)).map_err(io(&format!("'{folder}'")))? {
+            frozen.repaired.push(format!("'{folder}' was closed and is open again"));
+        }
+    }
     let dir = Dir::open(layout.dir()).map_err(io("the folder"))?;
     for entry in std::fs::read_dir(layout.fixed()).map_err(io("the record"))? {
         let flat_name = entry.map_err(io("the record"))?.file_name();
@@ -46,10 +69,11 @@ pub fn freeze(run: &Open<'_>) -> Result<Frozen, Failure> {
     }
     for path in ["store/config.worktree", "store/worktrees/tree/config.worktree", "store/commondir"] {
         if dir.lstat_at(path.as_bytes()).map_err(io("the store"))?.is_some() {
-            displace(layout, &dir, path).map_err(io(&format!("'{path}'")))?;
+            displace(layout, &dir, path.as_bytes()).map_err(io(&format!("'{path}'")))?;
             frozen.repaired.push(format!("'{path}' was added to the store and moved away"));
         }
     }
+    head(run, &dir, &mut frozen).map_err(io("HEAD"))?;
     scan(layout, &mut frozen).map_err(io("the store"))?;
     frozen.repaired.truncate(LISTED);
     Ok(frozen)
@@ -81,7 +105,7 @@ fn put_back(run: &Open<'_>, dir: &Dir, path: &str, want: &[u8], frozen: &mut Fro
     }
     parents(run, dir, path)?;
     if dir.lstat_at(path.as_bytes())?.is_some() {
-        displace(&run.layout, dir, path)?;
+        displace(&run.layout, dir, path.as_bytes())?;
     }
     dir.write_new_at(path.as_bytes(), want, 0o644)?;
     files::give(&run.layout.dir().join(path), run.owner_of(path))?;
@@ -101,7 +125,7 @@ fn parents(run: &Open<'_>, dir: &Dir, path: &str) -> std::io::Result<()> {
             continue;
         }
         if dir.lstat_at(at.as_bytes())?.is_some() {
-            displace(&run.layout, dir, &at)?;
+            displace(&run.layout, dir, at.as_bytes())?;
         }
         dir.create_dir_at(at.as_bytes(), 0o755)?;
         files::give(&run.layout.dir().join(&at), run.owner_of(&at))?;
@@ -109,15 +133,33 @@ fn parents(run: &Open<'_>, dir: &Dir, path: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Moves something out of the way, under a name that is free.
-fn displace(layout: &Layout, dir: &Dir, path: &str) -> std::io::Result<()> {
+/// Without a HEAD that is a file there is no repository for whoever continues the run.
+fn head(run: &Open<'_>, dir: &Dir, frozen: &mut Frozen) -> std::io::Result<()> {
+    let path = b"store/worktrees/tree/HEAD";
+    match dir.lstat_at(path)? {
+        Some(m) if m.is_file() && m.size > 0 && m.size < 4096 => return Ok(()),
+        Some(_) => displace(&run.layout, dir, path)?,
+        None => {}
+    }
+    dir.write_new_at(path, format!("ref: {}\n", run.folder.branch).as_bytes(), 0o644)?;
+    files::give(&run.layout.git_dir().join("HEAD"), run.identity())?;
+    frozen.repaired.push("HEAD of the run was no file and was made again".into());
+    Ok(())
+}
+
+/// Moves something of the run's folder out of the way, under a name that is free.
+pub(super) fn displace(layout: &Layout, dir: &Dir, path: &[u8]) -> std::io::Result<()> {
     if files::lstat(&layout.displaced())?.is_none() {
         files::create_dir(&layout.displaced(), 0o700)?;
     }
-    for n in 0..1000 {
-        let to = format!("host/displaced/{}.{n}", flat(path));
-        if dir.lstat_at(to.as_bytes())?.is_none() {
-            return dir.rename_at(path.as_bytes(), to.as_bytes());
+    // A folder that its owner may not write cannot change its parent.
+    files::open_up(&layout.dir().join(OsStr::from_bytes(path)))?;
+    let flat: Vec<u8> = path.iter().map(|b| if *b == b'/' { b'%' } else { *b }).collect();
+    let short = &flat[flat.len().saturating_sub(200)..];
+    for n in 0..10_000 {
+        let to = [b"host/displaced/", short, format!(".{n}").as_bytes()].concat();
+        if dir.lstat_at(&to)?.is_none() {
+            return dir.rename_at(path, &to);
         }
     }
     Err(std::io::Error::other("host/displaced is full"))

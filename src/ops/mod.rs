@@ -1,20 +1,30 @@
 //! What commands do. `plan` reads and decides, `execute` acts; nothing here prints.
 
 mod base;
+pub mod checkout;
 mod confine;
 mod cut;
+pub mod demo;
+pub mod discard;
 pub mod engine;
 pub mod finish;
 mod freeze;
 pub mod land;
+mod landed;
 mod layout;
 mod making;
 mod open;
+pub mod person;
+pub mod prune;
+pub mod reclaim;
+pub mod review;
+mod risk;
 pub mod show;
 mod snapshot;
 pub mod spawn;
 mod store;
 pub mod supervise;
+pub mod verdict;
 
 pub use finish::finish;
 pub use freeze::{Frozen, freeze};

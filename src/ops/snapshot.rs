@@ -3,24 +3,26 @@
 //! nothing the agent did to its own index, refs or configuration counts. See DESIGN notes in
 //! `docs/decisions/0006-snapshot-from-disk.md`.
 
-use super::{Frozen, Open, confine, store};
+use super::{Frozen, Open, confine, freeze, store};
 use crate::git::{Answer, Bounds, Call, Place, Quarantine};
 use crate::model::{Failure, Oid, Report};
 use crate::os::cage::Cage;
 use crate::os::{files, files::Dir, remove, walk};
 use crate::policy::Limits;
 use crate::text::{Untrusted, quote_path};
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Folders with their own repository that are looked into.
-const MOST_NESTED: usize = 1000;
+/// Longest time of one step on what the agent wrote: its patterns may backtrack, its filters may wait.
+const STEP: Duration = Duration::from_secs(600);
+/// The same for what only the agent's own repository says and nothing depends on.
+const ASIDE: Duration = Duration::from_secs(60);
 /// The agent's own commits that are listed and kept.
 const MOST_COMMITS: usize = 200;
+/// Largest piece of memory that git may ask for at once on what the agent wrote.
+const ALLOC_LIMIT: &str = "1g";
 /// Bytes of the agent's own commits that are kept, unpacked.
 const COMMITS_BYTES: u64 = 64 << 20;
 
@@ -94,31 +96,27 @@ impl<'a, 'r> Shot<'a, 'r> {
 
     fn take(&self, frozen: &Frozen, limits: &Limits) -> Result<OnDisk, Failure> {
         let mut report = Report { repaired: frozen.repaired.clone(), ..Report::default() };
-        // Side by side: each is bound by stat calls of its own.
-        let changed =
-            self.git("diff-files")?.args(["-z", "--name-only", "--ignore-submodules=dirty"]).start()?;
-        let others = self.git("ls-files")?.args(["-o", "--exclude-standard", "-z"]).start()?;
-        let ignored =
-            self.git("ls-files")?.args(["-o", "-i", "--exclude-standard", "--directory", "-z"]).start()?;
-        let changed = paths(&changed.finish()?.success()?);
-        let others = paths(&others.finish()?.success()?);
-        let ignored = paths(&ignored.finish()?.success()?);
-        self.count_ignored(&ignored, &mut report)?;
-        self.survey(&ignored, &mut report)?;
+        let tracked = self.tracked()?;
+        let (found, hidden) = self.look(&tracked, &mut report)?;
+        // Only now, when nothing that git would wait on is left: it reads attributes of what it compares.
+        let changed = self.git("diff-files")?.args(["-z", "--name-only", "--ignore-submodules=all"]);
+        let changed = changed.start()?;
+        let ignored = self.ignored(&found.files)?;
+        let mut candidates = paths(&changed.finish()?.success()?);
+        candidates.extend(found.files.iter().filter(|p| !ignored.contains(*p)).cloned());
+        self.tell(&found, hidden.union(&ignored), &mut report);
 
-        let (mut candidates, nested): (Paths, Paths) = others.into_iter().partition(|p| !p.ends_with(b"/"));
-        self.nested(nested, &mut candidates, &mut report)?;
-        candidates.extend(changed);
-        let agent_head = self.agent_commits(frozen, &mut candidates, &mut report)?;
+        let (agent_head, forced) = self.agent_commits(frozen, &mut report)?;
+        candidates.extend(forced);
         let stripped = self.stripped_again()?;
         candidates.extend(stripped.iter().cloned());
-        for own in [&self.run.folder.task_path, &self.run.folder.identity_path] {
-            candidates.remove(own.as_bytes());
-        }
+        let modules = self.submodules(&tracked, &mut candidates, &mut report)?;
+        candidates.retain(|p| !self.is_of_ours(p));
 
-        let (present, gone) = self.classify(candidates, limits, &mut report)?;
+        let (present, gone) = self.classify(candidates, &tracked, limits, &mut report)?;
         let base_tree = self.run.repo.objects()?.commit(&self.run.folder.base)?.tree;
-        let tree = self.write_tree(&stripped, &present, &gone, &base_tree)?;
+        let shown: Paths = stripped.iter().chain(&tracked.modules).cloned().collect();
+        let tree = self.write_tree(&shown, &present, &gone, &modules, &base_tree, &mut report)?;
         if tree != base_tree {
             self.import(&tree, limits)?;
         }
@@ -126,21 +124,146 @@ impl<'a, 'r> Shot<'a, 'r> {
         Ok(OnDisk { tree, report, agent_head })
     }
 
-    /// git on the tree, with the git dir that we wrote.
-    fn git(&self, verb: &str) -> Result<Call, Failure> {
-        self.git_at(verb, &self.run.layout.tree(), &self.scratch.join("index"))
+    /// What the pristine index holds. Submodules get a bit there that keeps git from looking into them: what
+    /// lies there as a repository is the agent's, and git waits on a fifo named HEAD.
+    fn tracked(&self) -> Result<Tracked, Failure> {
+        let mut tracked = Tracked::default();
+        let listed = self.git("ls-files")?.args(["-s", "-z"]).output()?;
+        for line in listed.split(|b| *b == 0).filter(|l| !l.is_empty()) {
+            let Some(tab) = line.iter().position(|b| *b == b'\t') else { continue };
+            let path = &line[tab + 1..];
+            let mut above = path;
+            while let Some(end) = above.iter().rposition(|b| *b == b'/') {
+                above = &above[..end];
+                if !tracked.folders.insert(above.to_vec()) {
+                    break;
+                }
+            }
+            if line.starts_with(b"160000 ") {
+                tracked.modules.insert(path.to_vec());
+            } else {
+                tracked.files.insert(path.to_vec());
+            }
+        }
+        if !tracked.modules.is_empty() {
+            let call = self.git("update-index")?.args(["--skip-worktree", "-z", "--stdin"]);
+            call.input(listing(&tracked.modules)).output()?;
+        }
+        Ok(tracked)
     }
 
-    fn git_at(&self, verb: &str, work_tree: &Path, index: &Path) -> Result<Call, Failure> {
+    /// Everything on disk that the index does not hold, and what is hidden by an ignored folder. We list and
+    /// git only matches patterns: its own listing opens what looks like a repository, and can be made to
+    /// wait, to die or to read without end there.
+    fn look(&self, tracked: &Tracked, report: &mut Report) -> Result<(walk::Survey, Paths), Failure> {
+        let (mut hidden, mut moved) = (Paths::new(), 0);
+        let found = walk::survey::<Looked>(
+            self.tree.as_fd(),
+            &|path| !tracked.files.contains(path),
+            &mut |found, folders| {
+                self.unblock(&found.special[moved..], report)?;
+                moved = found.special.len();
+                let (known, new): (Vec<_>, Vec<_>) =
+                    folders.into_iter().partition(|f| tracked.folders.contains(f));
+                let ignored = self.ignored(&new)?;
+                let mut enter = known;
+                for folder in new {
+                    if ignored.contains(&folder) {
+                        hidden.insert([folder.as_slice(), b"/"].concat());
+                    } else if !(tracked.modules.contains(&folder) && self.has_repository(&folder)) {
+                        enter.push(folder);
+                    }
+                }
+                Ok(enter)
+            },
+        );
+        let found = found.map_err(|e| match e {
+            Looked::Io(e) => Failure::fatal("the run's tree cannot be listed").because(e),
+            Looked::Failed(failure) => failure,
+        })?;
+        Ok((found, hidden))
+    }
+
+    fn has_repository(&self, folder: &[u8]) -> bool {
+        self.tree.lstat_at(&[folder, b"/.git"].concat()).is_ok_and(|m| m.is_some())
+    }
+
+    /// git opens files of these names wherever they are, and waits for ever on a fifo.
+    fn unblock(&self, special: &[Vec<u8>], report: &mut Report) -> Result<(), Failure> {
+        for path in special {
+            let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default().to_ascii_lowercase();
+            if name != b".gitignore" && name != b".gitattributes" {
+                continue;
+            }
+            let fail = |e| {
+                Failure::fatal(format!("{} is a special file and cannot be moved away", quote_path(path)))
+                    .because(e)
+            };
+            let dir = Dir::open(self.run.layout.dir()).map_err(fail)?;
+            freeze::displace(&self.run.layout, &dir, &[b"tree/", path.as_slice()].concat()).map_err(fail)?;
+            report.notes.push(format!("{} was a special file and was moved away", quote_path(path)));
+        }
+        Ok(())
+    }
+
+    /// Those of these paths that the ignore rules match, whether or not anything tracks them.
+    fn ignored(&self, asked: &[Vec<u8>]) -> Result<Paths, Failure> {
+        if asked.is_empty() {
+            return Ok(Paths::new());
+        }
+        // Without the dot a name such as `:(glob)x` would be a pattern.
+        let input = asked.iter().flat_map(|p| [b"./", p.as_slice(), b"\0"].concat()).collect();
+        let answer = self.git("check-ignore")?.args(["-z", "--stdin", "--no-index"]).input(input).run()?;
+        let answer = if answer.status == 1 { answer.stdout } else { answer.success()? };
+        Ok(paths(&answer).into_iter().filter_map(|p| p.strip_prefix(b"./").map(<[u8]>::to_vec)).collect())
+    }
+
+    fn is_of_ours(&self, path: &[u8]) -> bool {
+        [&self.run.folder.task_path, &self.run.folder.identity_path].iter().any(|own| {
+            path.strip_prefix(own.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        })
+    }
+
+    /// What became of the base's submodules. Returns those that have a repository of the agent's making.
+    fn submodules(
+        &self,
+        tracked: &Tracked,
+        candidates: &mut Paths,
+        report: &mut Report,
+    ) -> Result<Paths, Failure> {
+        let mut with_repository = Paths::new();
+        for path in &tracked.modules {
+            let meta = self.tree.lstat_at(path).ok().flatten();
+            if !meta.is_some_and(|m| m.is_dir()) {
+                candidates.insert(path.clone());
+                report.submodules.push(format!("{} (removed)", quote_path(path)));
+            } else if self.has_repository(path) {
+                with_repository.insert(path.clone());
+                report.submodules.push(format!(
+                    "{} (has a repository: its files and new commits are in the tree only)",
+                    quote_path(path)
+                ));
+            } else if candidates.iter().any(|c| c.starts_with(&[path.as_slice(), b"/"].concat())) {
+                report.submodules.push(format!("{} (replaced by plain files)", quote_path(path)));
+            }
+        }
+        Ok(with_repository)
+    }
+
+    /// git on the tree, with the git dir that we wrote.
+    fn git(&self, verb: &str) -> Result<Call, Failure> {
+        let work_tree = self.run.layout.tree();
         let place = Place {
             git_dir: Some(self.scratch.join("git")),
-            work_tree: Some(work_tree.to_owned()),
-            index: Some(index.to_owned()),
+            work_tree: Some(work_tree.clone()),
+            index: Some(self.scratch.join("index")),
             objects: Some(self.scratch.join("objects")),
             // Not the store's: what the agent put there cannot stand in for what is on disk.
             alternates: Some(self.run.repo.common_dir().join("objects").into_os_string()),
         };
-        confine::caged(&self.cage, Call::new(verb, &place).current_dir(work_tree))
+        // Line ends that do not survive a round trip are the person's to judge, not a reason to stop.
+        let call = Call::with_settings(verb, &place, &["core.safecrlf=false"]).current_dir(&work_tree);
+        confine::caged(&self.cage, call.env("GIT_ALLOC_LIMIT", ALLOC_LIMIT).within(STEP))
     }
 
     /// git as the agent's own: its index, its HEAD, its objects. Only in the cage, only for what it says.
@@ -150,35 +273,28 @@ impl<'a, 'r> Shot<'a, 'r> {
             work_tree: Some(self.run.layout.tree()),
             ..Place::default()
         };
-        confine::caged(&self.cage, Call::new(verb, &place).current_dir(&self.run.layout.tree()))
+        let call = Call::new(verb, &place).current_dir(&self.run.layout.tree());
+        confine::caged(&self.cage, call.env("GIT_ALLOC_LIMIT", ALLOC_LIMIT).within(ASIDE))
     }
 
-    fn count_ignored(&self, ignored: &Paths, report: &mut Report) -> Result<(), Failure> {
+    /// Puts what a tree cannot hold into the report.
+    fn tell<'p>(
+        &self,
+        found: &walk::Survey,
+        ignored: impl Iterator<Item = &'p Vec<u8>>,
+        report: &mut Report,
+    ) {
         for path in ignored {
             if self.run.is_own(path) {
                 continue;
             }
             report.ignored.push(quote_path(path));
-            let path = path.strip_suffix(b"/").unwrap_or(path);
             if let Ok(Some(meta)) = self.tree.lstat_at(path)
                 && meta.is_file()
             {
                 report.ignored.bytes += meta.size;
             }
         }
-        Ok(())
-    }
-
-    fn survey(&self, ignored: &Paths, report: &mut Report) -> Result<(), Failure> {
-        let skip = |path: &[u8]| {
-            ignored.contains(path) || {
-                let mut folder = path.to_vec();
-                folder.push(b'/');
-                ignored.contains(&folder)
-            }
-        };
-        let found = walk::survey(self.tree.as_fd(), &skip)
-            .map_err(|e| Failure::fatal("the run's tree cannot be listed").because(e))?;
         found.special.iter().for_each(|p| report.special.push(quote_path(p)));
         found.empty.iter().for_each(|p| report.empty.push(quote_path(p)));
         found.unreadable.iter().for_each(|p| report.unreadable.push(quote_path(p)));
@@ -186,66 +302,18 @@ impl<'a, 'r> Shot<'a, 'r> {
         for bare in &found.bare {
             report.nested.push(format!("{} (bare)", quote_path(bare)));
         }
-        Ok(())
-    }
-
-    /// Files inside folders that have a repository of their own: plain files to us. Their own ignore rules
-    /// and ours both count.
-    fn nested(&self, folders: Paths, files: &mut Paths, report: &mut Report) -> Result<(), Failure> {
-        let mut pending: Vec<Vec<u8>> = folders.into_iter().collect();
-        let mut inside = Paths::new();
-        let mut seen = 0;
-        while let Some(folder) = pending.pop() {
-            seen += 1;
-            if seen > MOST_NESTED {
-                report
-                    .notes
-                    .push(format!("more than {MOST_NESTED} nested repositories: the rest is not included"));
-                break;
-            }
-            let work_tree = self.run.layout.tree().join(OsStr::from_bytes(&folder));
-            let call = self.git_at("ls-files", &work_tree, &self.scratch.join("no-index"))?.args([
-                "-o",
-                "--exclude-standard",
-                "-z",
-            ]);
-            let Ok(answer) = call.run().and_then(Answer::success) else {
-                report.notes.push(format!("nested repository {} could not be listed", quote_path(&folder)));
-                continue;
-            };
-            for path in paths(&answer) {
-                let whole = [folder.as_slice(), path.as_slice()].concat();
-                if whole.ends_with(b"/") {
-                    pending.push(whole);
-                } else {
-                    inside.insert(whole);
-                }
-            }
-        }
-        if inside.is_empty() {
-            return Ok(());
-        }
-        let asked: Vec<u8> = inside.iter().flat_map(|p| [p.as_slice(), b"\0"].concat()).collect();
-        let answer = self.git("check-ignore")?.args(["-z", "--stdin", "--no-index"]).input(asked).run()?;
-        let hidden = paths(&answer.stdout);
-        files.extend(inside.difference(&hidden).cloned());
-        Ok(())
     }
 
     /// What the agent committed, and ignored files that it forced into its index or its commits. A store
     /// that is not sound, or an index or a HEAD that git cannot read, is the agent's loss, not ours: the
     /// files on disk count all the same.
-    fn agent_commits(
-        &self,
-        frozen: &Frozen,
-        candidates: &mut Paths,
-        report: &mut Report,
-    ) -> Result<Option<Oid>, Failure> {
+    fn agent_commits(&self, frozen: &Frozen, report: &mut Report) -> Result<(Option<Oid>, Paths), Failure> {
+        let mut candidates = Paths::new();
         if !frozen.sound {
             report
                 .notes
                 .push("the run's store was tampered with; the agent's own commits are not kept".into());
-            return Ok(None);
+            return Ok((None, candidates));
         }
         let base = self.run.folder.base.as_str();
         let added = self
@@ -272,7 +340,7 @@ impl<'a, 'r> Shot<'a, 'r> {
         }
         let Ok(log) = log.finish().and_then(Answer::success) else {
             report.notes.push("the agent's own commits could not be read".into());
-            return Ok(None);
+            return Ok((None, candidates));
         };
         let commits: Vec<_> = log.split(|b| *b == 0).filter(|l| !l.is_empty()).collect();
         for line in &commits {
@@ -281,9 +349,9 @@ impl<'a, 'r> Shot<'a, 'r> {
         let Some(head) =
             commits.first().and_then(|l| std::str::from_utf8(l.split(|b| *b == b' ').next()?).ok())
         else {
-            return Ok(None);
+            return Ok((None, candidates));
         };
-        let Ok(head) = head.parse::<Oid>() else { return Ok(None) };
+        let Ok(head) = head.parse::<Oid>() else { return Ok((None, candidates)) };
         if let Ok(bytes) = self
             .agents_git("diff-tree")?
             .args(["-r", "-z", "--name-only", "--diff-filter=A", "--no-renames", base, head.as_str(), "--"])
@@ -292,13 +360,13 @@ impl<'a, 'r> Shot<'a, 'r> {
             candidates.extend(paths(&bytes));
         }
         match self.keep_commits(&head) {
-            Ok(()) => Ok(Some(head)),
+            Ok(()) => Ok((Some(head), candidates)),
             Err(e) => {
                 report.notes.push(format!(
                     "the agent's own commits are not kept: {}",
                     Untrusted::new(&e.to_string())
                 ));
-                Ok(None)
+                Ok((None, candidates))
             }
         }
     }
@@ -323,7 +391,8 @@ impl<'a, 'r> Shot<'a, 'r> {
             return Err(Failure::fatal(format!("they hold more than {COMMITS_BYTES} bytes")));
         }
         let call = self.agents_git("pack-objects")?.args(["--revs", "--thin", "--stdout", "-q"]);
-        self.receive(call, head, base, COMMITS_BYTES)
+        // Bases of deltas come along and count.
+        self.receive(call, head, base, COMMITS_BYTES, COMMITS_BYTES * 4, ASIDE)
     }
 
     /// Stripped paths that exist again.
@@ -360,21 +429,22 @@ impl<'a, 'r> Shot<'a, 'r> {
     fn classify(
         &self,
         candidates: Paths,
+        tracked: &Tracked,
         limits: &Limits,
         report: &mut Report,
     ) -> Result<(Vec<Vec<u8>>, Vec<Vec<u8>>), Failure> {
         let (mut present, mut gone) = (Vec::new(), Vec::new());
         let mut bytes = 0_u64;
         for path in candidates {
-            if let Some(why) = refused_by_git(&path) {
-                report.notes.push(format!("{} is not included: {why}", quote_path(&path)));
+            // Only the agent's own trees can name what no file can be called.
+            if path.split(|b| *b == b'/').any(|part| matches!(part, b"" | b"." | b"..")) {
                 continue;
             }
             // A parent that became a link means that the path itself is gone.
             let meta = match self.tree.lstat_at(&path) {
                 Ok(meta) => meta,
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EXDEV)) => None,
-                Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::ENAMETOOLONG)) => {
                     report.unreadable.push(quote_path(&path));
                     continue;
                 }
@@ -384,8 +454,14 @@ impl<'a, 'r> Shot<'a, 'r> {
                     );
                 }
             };
+            if let Some(meta) = meta
+                && !meta.is_dir()
+                && let Some(why) = refused_by_git(&path, meta.is_symlink())
+            {
+                report.notes.push(format!("{} is not included: {why}", quote_path(&path)));
+                continue;
+            }
             match meta {
-                None => gone.push(path),
                 Some(m) if m.is_symlink() => {
                     let target = self.tree.read_link_at(&path).ok().flatten().unwrap_or_default();
                     if leads_out(&path, &target) {
@@ -405,16 +481,9 @@ impl<'a, 'r> Shot<'a, 'r> {
                     bytes = bytes.saturating_add(m.size);
                     present.push(path);
                 }
-                // A folder where a file was: its files are candidates of their own. A submodule's folder is
-                // update-index's business.
-                Some(m) if m.is_dir() => {
-                    if self.is_gitlink(&path)? {
-                        present.push(path)
-                    } else {
-                        gone.push(path)
-                    }
-                }
-                Some(_) => gone.push(path),
+                // A folder where a file was: its files are candidates of their own.
+                _ if tracked.files.contains(&path) || tracked.modules.contains(&path) => gone.push(path),
+                _ => {}
             }
         }
         if (present.len() + gone.len()) as u64 > limits.files {
@@ -433,36 +502,38 @@ impl<'a, 'r> Shot<'a, 'r> {
         Ok((present, gone))
     }
 
-    fn is_gitlink(&self, path: &[u8]) -> Result<bool, Failure> {
-        let text = String::from_utf8_lossy(path);
-        let base = self.run.repo.objects()?.commit(&self.run.folder.base)?.tree;
-        Ok(self.run.repo.objects()?.entry_at(&base, &text)?.is_some_and(|e| e.mode == 0o160_000))
-    }
-
     fn write_tree(
         &self,
-        stripped: &Paths,
+        shown: &Paths,
         present: &[Vec<u8>],
         gone: &[Vec<u8>],
+        modules: &Paths,
         base_tree: &Oid,
+        report: &mut Report,
     ) -> Result<Oid, Failure> {
-        if present.is_empty() && gone.is_empty() {
+        if present.is_empty() && gone.is_empty() && modules.is_empty() {
             return Ok(base_tree.clone());
         }
-        let input = |paths: &mut dyn Iterator<Item = &Vec<u8>>| -> Vec<u8> {
-            paths.flat_map(|p| [p.as_slice(), b"\0"].concat()).collect()
-        };
-        if !stripped.is_empty() {
+        if !shown.is_empty() {
             let call = self.git("update-index")?.args(["--no-skip-worktree", "-z", "--stdin"]);
-            call.input(input(&mut stripped.iter())).output()?;
+            call.input(listing(shown)).output()?;
         }
         if !gone.is_empty() {
             let call = self.git("update-index")?.args(["--force-remove", "-z", "--stdin"]);
-            call.input(input(&mut gone.iter())).output()?;
+            call.input(listing(gone)).output()?;
         }
         if !present.is_empty() {
             let call = self.git("update-index")?.args(["--add", "--replace", "-z", "--stdin"]);
-            call.input(input(&mut present.iter())).output()?;
+            call.input(listing(present)).output()?;
+        }
+        for path in modules {
+            let call = self.git("update-index")?.within(ASIDE).args(["-z", "--stdin"]);
+            if call.input([path.as_slice(), b"\0"].concat()).output().is_err() {
+                report.notes.push(format!(
+                    "submodule {} could not be read and stays as it was in the base",
+                    quote_path(path)
+                ));
+            }
         }
         let tree = self.git("write-tree")?.text()?;
         tree.parse().map_err(|e: String| Failure::fatal("git write-tree answered nonsense").because(e))
@@ -470,18 +541,60 @@ impl<'a, 'r> Shot<'a, 'r> {
 
     fn import(&self, tree: &Oid, limits: &Limits) -> Result<(), Failure> {
         let call = self.git("pack-objects")?.args(["--revs", "--thin", "--stdout", "-q"]);
-        // Compression may add a little to data that does not compress.
-        let bound = limits.bytes.saturating_add(limits.bytes / 64).saturating_add(64 << 20);
-        self.receive(call, tree, &self.run.folder.base, bound)
+        // Compression may add a little to data that does not compress; bases of deltas come along and count.
+        let pack = limits.bytes.saturating_add(limits.bytes / 64).saturating_add(64 << 20);
+        let contents = limits.bytes.saturating_mul(2).saturating_add(1 << 30);
+        self.receive(call, tree, &self.run.folder.base, pack, contents, STEP)
     }
 
-    fn receive(&self, sender: Call, tip: &Oid, base: &Oid, bound: u64) -> Result<(), Failure> {
+    fn receive(
+        &self,
+        sender: Call,
+        tip: &Oid,
+        base: &Oid,
+        pack: u64,
+        contents: u64,
+        time: Duration,
+    ) -> Result<(), Failure> {
         let quarantine = Quarantine::new(self.run.repo, self.run.folder.run.as_str())?;
-        let bounds = Bounds { pack: bound, time: Duration::from_secs(600) };
+        let bounds = Bounds { pack, contents, time };
         quarantine.receive(sender, format!("{tip}\n^{base}\n").as_bytes(), bounds)?;
-        quarantine.connected(&[tip], &[base])?;
+        quarantine.connected(&[tip], &[base], time)?;
         Ok(quarantine.release()?)
     }
+}
+
+/// What the pristine index holds.
+#[derive(Debug, Default)]
+struct Tracked {
+    files: HashSet<Vec<u8>>,
+    /// Folders above anything in the index.
+    folders: HashSet<Vec<u8>>,
+    /// Submodules.
+    modules: Paths,
+}
+
+/// Why looking at the tree ended.
+enum Looked {
+    Io(std::io::Error),
+    Failed(Failure),
+}
+
+impl From<std::io::Error> for Looked {
+    fn from(e: std::io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+impl From<Failure> for Looked {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// As `--stdin -z` wants paths.
+fn listing<'p>(paths: impl IntoIterator<Item = &'p Vec<u8>>) -> Vec<u8> {
+    paths.into_iter().flat_map(|p| [p.as_slice(), b"\0"].concat()).collect()
 }
 
 fn over(path: &[u8], size: u64, limit: u64) -> Failure {
@@ -518,22 +631,28 @@ fn leads_out(path: &[u8], target: &[u8]) -> bool {
     false
 }
 
-/// Why git would refuse a path in its index: a component that is or, on other file systems, becomes `.git`.
-/// Wider than git's own check on purpose: what git would refuse must not stop the whole snapshot.
-pub(super) fn refused_by_git(path: &[u8]) -> Option<&'static str> {
-    for part in path.split(|b| *b == b'/') {
+/// Why git would refuse a path in its index: a component that is or, on other file systems, becomes `.git`,
+/// or a link that becomes `.gitmodules`. Wider than git's own check (read-cache.c, `verify_path`) on purpose:
+/// what git would refuse must not stop the whole snapshot.
+pub(super) fn refused_by_git(path: &[u8], is_link: bool) -> Option<&'static str> {
+    for part in path.split(|b| matches!(b, b'/' | b'\\')) {
         // HFS+ ignores these characters; NTFS ignores trailing dots and spaces and knows streams.
         let text: String = String::from_utf8_lossy(part)
             .chars()
             .filter(|c| !matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}'))
             .flat_map(char::to_lowercase)
             .collect();
-        let cut = text.split([':', '\\']).next().unwrap_or_default().trim_end_matches(['.', ' ']);
+        let cut = text.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
         if matches!(cut, ".git" | "git~1") {
             return Some("a name that is '.git' on some file system");
         }
-        if matches!(part, b"." | b"..") {
-            return Some("a name with '.' or '..'");
+        let short = cut.split_once('~').is_some_and(|(name, number)| {
+            cut.len() == 8
+                && number.bytes().all(|b| b.is_ascii_digit())
+                && (name == "gitmod" || "gi7eba".starts_with(name))
+        });
+        if is_link && (cut == ".gitmodules" || short) {
+            return Some("a link that is '.gitmodules' on some file system");
         }
     }
     None
@@ -545,13 +664,23 @@ mod tests {
 
     #[test]
     fn names_git_would_refuse() {
-        for bad in
-            [".git/x", "a/.GIT/config", "git~1", "a/.git./x", ".g\u{200c}it", ".git::$INDEX_ALLOCATION/x"]
-        {
-            assert!(refused_by_git(bad.as_bytes()).is_some(), "{bad}");
+        for bad in [
+            ".git/x",
+            "a/.GIT/config",
+            "git~1",
+            "a/.git./x",
+            ".g\u{200c}it",
+            ".git::$INDEX_ALLOCATION/x",
+            "x\\.git\\y",
+        ] {
+            assert!(refused_by_git(bad.as_bytes(), false).is_some(), "{bad}");
         }
         for good in [".gitignore", ".github/x", "git/x", "a.git", "..a", "x\\y"] {
-            assert!(refused_by_git(good.as_bytes()).is_none(), "{good}");
+            assert!(refused_by_git(good.as_bytes(), true).is_none(), "{good}");
+        }
+        for bad in [".gitmodules", "a/.GitModules ", "gitmod~1", "gi7eba~1"] {
+            assert!(refused_by_git(bad.as_bytes(), true).is_some(), "{bad}");
+            assert!(refused_by_git(bad.as_bytes(), false).is_none(), "{bad}");
         }
     }
 

@@ -80,6 +80,15 @@ pub fn lstat(path: &Path) -> io::Result<Option<Meta>> {
     absent(fs::lstat(path)).map(|s| s.map(|s| Meta::of(&s)))
 }
 
+/// When the status of a path below `root` last changed (`ctime`, which nobody can set back): seconds since the
+/// epoch and nanoseconds. `None` when it does not exist.
+pub fn status_time(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Option<(i64, u32)>> {
+    let Some((folder, name)) = absent_io(parent_beneath(root, path))? else { return Ok(None) };
+    let stat = absent(fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW))?;
+    #[allow(clippy::unnecessary_cast)] // the field types differ between architectures
+    Ok(stat.map(|s| (s.st_ctime as i64, s.st_ctime_nsec as u32)))
+}
+
 /// Reads a regular file of at most `max` bytes. `None` when it does not exist. A link, a directory or a
 /// special file is an error (a fifo does not block), and so is a file that is larger.
 pub fn read_bounded(path: &Path, max: u64) -> io::Result<Option<Vec<u8>>> {
@@ -163,6 +172,18 @@ pub fn symlink(target: &Path, link: &Path) -> io::Result<()> {
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let fd = fs::open(path, READ, Mode::empty())?;
     Ok(fs::fchmod(fd, Mode::from_raw_mode(mode))?)
+}
+
+/// Gives the owner of a folder all rights to it where somebody took them away. Whether that was so; anything
+/// but a folder is left alone.
+pub fn open_up(path: &Path) -> io::Result<bool> {
+    match lstat(path)? {
+        Some(m) if m.is_dir() && m.mode & 0o700 != 0o700 => {
+            fs::chmod(path, Mode::from_raw_mode(m.mode & 0o7777 | 0o700))?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Renames; an existing `to` is replaced if rename(2) would.

@@ -4,11 +4,14 @@
 use super::files::{self, Meta, beneath, parent_beneath};
 use rustix::fs::{self, AtFlags, FileType, OFlags};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 /// What [`survey`] found: paths relative to the root, raw bytes, `/` between components, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
+    /// Files and links that the caller wanted.
+    pub files: Vec<Vec<u8>>,
     /// Fifos, sockets and devices.
     pub special: Vec<Vec<u8>>,
     /// Folders that cannot be listed (permission, path too long, a mount point): nothing below is known.
@@ -21,61 +24,116 @@ pub struct Survey {
     pub bare: Vec<Vec<u8>>,
 }
 
-/// Walks everything below `root` except the root's own `.git` and what `skip` names (it gets the relative
-/// path of each entry; a skipped folder is not entered). Errors only when the root cannot be listed.
-pub fn survey(root: BorrowedFd<'_>, skip: &dyn Fn(&[u8]) -> bool) -> io::Result<Survey> {
+/// Walks everything below `root` but `.git` entries, level by level. `enter` gets what was found so far and
+/// the folders of the last level, and returns those to go into; `wanted` says which files and links are
+/// listed. Errors only when the root cannot be listed, or with what `enter` says.
+pub fn survey<E: From<io::Error>>(
+    root: BorrowedFd<'_>,
+    wanted: &dyn Fn(&[u8]) -> bool,
+    enter: &mut dyn FnMut(&Survey, Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, E>,
+) -> Result<Survey, E> {
     let mut found = Survey::default();
-    let mut pending = vec![Vec::new()];
-    while let Some(folder) = pending.pop() {
-        let listed = list(root, &folder);
-        let entries = match listed {
-            Ok(entries) => entries,
-            Err(e) if folder.is_empty() => return Err(e),
-            // Gone since its parent was listed.
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
-            Err(_) => {
-                found.unreadable.push(folder);
-                continue;
-            }
-        };
-        let is_root = folder.is_empty();
+    let mut level = vec![Vec::new()];
+    while !level.is_empty() {
+        let mut below = Vec::new();
+        for folder in level {
+            let entries = match list(root, &folder) {
+                Ok(entries) => entries,
+                Err(e) if folder.is_empty() => return Err(e.into()),
+                // Gone since its parent was listed.
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
+                Err(_) => {
+                    found.unreadable.push(folder);
+                    continue;
+                }
+            };
+            found.take(&folder, entries, wanted, &mut below);
+        }
+        level = enter(&found, below)?;
+    }
+    for list in [
+        &mut found.files,
+        &mut found.special,
+        &mut found.unreadable,
+        &mut found.empty,
+        &mut found.nested,
+        &mut found.bare,
+    ] {
+        list.sort_unstable();
+    }
+    Ok(found)
+}
+
+impl Survey {
+    fn take(
+        &mut self,
+        folder: &[u8],
+        entries: Vec<(Vec<u8>, FileType)>,
+        wanted: &dyn Fn(&[u8]) -> bool,
+        below: &mut Vec<Vec<u8>>,
+    ) {
         let has = |name: &[u8], dir: bool| {
             entries.iter().any(|(n, t)| n == name && (!dir || *t == FileType::Directory))
         };
-        if !is_root && has(b".git", false) {
-            found.nested.push(folder.clone());
-        }
-        if !is_root && has(b"HEAD", false) && has(b"objects", true) && has(b"refs", true) {
-            found.bare.push(folder.clone());
-        }
-        if !is_root && entries.is_empty() {
-            found.empty.push(folder.clone());
+        if !folder.is_empty() {
+            if has(b".git", false) {
+                self.nested.push(folder.to_vec());
+            }
+            if has(b"HEAD", false) && has(b"objects", true) && has(b"refs", true) {
+                self.bare.push(folder.to_vec());
+            }
+            if entries.is_empty() {
+                self.empty.push(folder.to_vec());
+            }
         }
         for (name, kind) in entries {
             if name == b".git" {
                 continue;
             }
-            let mut path = folder.clone();
-            if !is_root {
+            let mut path = Vec::with_capacity(folder.len() + 1 + name.len());
+            path.extend_from_slice(folder);
+            if !folder.is_empty() {
                 path.push(b'/');
             }
             path.extend_from_slice(&name);
-            if skip(&path) {
-                continue;
-            }
             match kind {
-                FileType::Directory => pending.push(path),
+                FileType::Directory => below.push(path),
+                FileType::RegularFile | FileType::Symlink if wanted(&path) => self.files.push(path),
                 FileType::RegularFile | FileType::Symlink => {}
-                _ => found.special.push(path),
+                _ => self.special.push(path),
             }
         }
     }
-    for list in
-        [&mut found.special, &mut found.unreadable, &mut found.empty, &mut found.nested, &mut found.bare]
-    {
-        list.sort_unstable();
+}
+
+/// Something at or below `root` whose status changed after `than` (`ctime`, which nobody can set back), or that
+/// cannot be looked at: a file if there is one, else a folder. The root itself counts (as `.`); nothing behind a
+/// link or a mount point does.
+pub fn changed_since(root: BorrowedFd<'_>, than: (i64, u32)) -> io::Result<Option<Vec<u8>>> {
+    #[allow(clippy::unnecessary_cast)] // the field types differ between architectures
+    let newer = |s: &fs::Stat| (s.st_ctime as i64, s.st_ctime_nsec as u32) > than;
+    let mut changed = newer(&fs::fstat(root)?).then(|| b".".to_vec());
+    let mut pending = vec![Vec::new()];
+    while let Some(folder) = pending.pop() {
+        let Ok((fd, entries)) = open_list(root, &folder) else { return Ok(Some(folder)) };
+        for (name, kind) in entries {
+            let path =
+                if folder.is_empty() { name.clone() } else { [folder.as_slice(), b"/", &name].concat() };
+            match fs::statat(&fd, std::ffi::OsStr::from_bytes(&name), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if !newer(&stat) => {}
+                Ok(_) if kind == FileType::Directory => {
+                    if changed.as_deref().is_none_or(|c| c == b".") {
+                        changed = Some(path.clone());
+                    }
+                }
+                _ => return Ok(Some(path)),
+            }
+            if kind == FileType::Directory {
+                pending.push(path);
+            }
+        }
     }
-    Ok(found)
+    Ok(changed)
 }
 
 /// `lstat` of a relative path below `root`, through no link on the way. `None` when it, or a folder on the
@@ -87,6 +145,12 @@ pub fn lstat(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Option<Meta>> {
 }
 
 fn list(root: BorrowedFd<'_>, folder: &[u8]) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+    open_list(root, folder).map(|(_, entries)| entries)
+}
+
+type Entries = Vec<(Vec<u8>, FileType)>;
+
+fn open_list(root: BorrowedFd<'_>, folder: &[u8]) -> io::Result<(OwnedFd, Entries)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = if folder.is_empty() {
         fs::openat(root, ".", flags, fs::Mode::empty())?
@@ -113,7 +177,7 @@ fn list(root: BorrowedFd<'_>, folder: &[u8]) -> io::Result<Vec<(Vec<u8>, FileTyp
         };
         entries.push((name.to_vec(), kind));
     }
-    Ok(entries)
+    Ok((fd, entries))
 }
 
 #[cfg(test)]
@@ -144,10 +208,15 @@ mod tests {
         fs::mknodat(fs::CWD, p.join("full/pipe"), FileType::Fifo, fs::Mode::RUSR, 0).unwrap();
         std::os::unix::net::UnixListener::bind(p.join("sock")).unwrap();
         let dir = Dir::open(p).unwrap();
-        let found = survey(dir.as_fd(), &|path| path == b"skipped").unwrap();
+        let mut enter = |_: &Survey, mut folders: Vec<Vec<u8>>| {
+            folders.retain(|f| f != b"skipped");
+            Ok::<_, io::Error>(folders)
+        };
+        let found = survey(dir.as_fd(), &|path| path.starts_with(b"full"), &mut enter).unwrap();
         let names = |l: &[Vec<u8>]| {
             l.iter().map(|p| String::from_utf8_lossy(p).into_owned()).collect::<Vec<_>>().join(" ")
         };
+        assert_eq!(names(&found.files), "full/f full/out");
         assert_eq!(names(&found.special), "full/pipe sock");
         assert_eq!(names(&found.empty), "empty evil.git/objects evil.git/refs locked");
         assert_eq!(names(&found.nested), "sub/nested");
@@ -156,6 +225,25 @@ mod tests {
         assert!(lstat(dir.as_fd(), b"full/out").unwrap().unwrap().is_symlink());
         assert!(lstat(dir.as_fd(), b"full/out/etc").is_err());
         assert_eq!(lstat(dir.as_fd(), b"full/none/x").unwrap(), None);
+    }
+
+    #[test]
+    fn a_change_is_seen_and_a_read_is_none() {
+        let t = tempfile::tempdir().unwrap();
+        let tree = t.path().join("tree");
+        files::create_dirs(&tree.join("a/b"), 0o755).unwrap();
+        files::write_new(&tree.join("a/b/f"), b"1", 0o644).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        files::create_dir(&t.path().join("mark"), 0o755).unwrap();
+        let mark = files::lstat(&t.path().join("mark")).unwrap().unwrap().mtime;
+        let root = Dir::open(&tree).unwrap();
+        assert_eq!(changed_since(root.as_fd(), mark).unwrap(), None);
+        std::fs::read(tree.join("a/b/f")).unwrap();
+        assert_eq!(changed_since(root.as_fd(), mark).unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        files::set_mode(&tree.join("a/b/f"), 0o600).unwrap();
+        assert_eq!(changed_since(root.as_fd(), mark).unwrap().unwrap(), b"a/b/f");
+        assert_eq!(changed_since(root.as_fd(), (0, 0)).unwrap().unwrap(), b".");
     }
 
     #[test]
@@ -168,7 +256,10 @@ mod tests {
             at = at.dir_at(&long).unwrap();
         }
         let root = Dir::open(t.path()).unwrap();
-        assert_eq!(survey(root.as_fd(), &|_| false).unwrap().unreadable.len(), 1);
+        assert_eq!(
+            survey(root.as_fd(), &|_| true, &mut |_, f| Ok::<_, io::Error>(f)).unwrap().unreadable.len(),
+            1
+        );
         crate::os::remove::tree(root.as_fd(), "d".repeat(200).as_ref()).unwrap();
     }
 }

@@ -4,7 +4,10 @@
 pub mod json;
 pub mod landing;
 mod out;
+pub mod pager;
+pub mod prompt;
 pub mod report;
+pub mod review;
 pub mod time;
 
 pub use out::Out;

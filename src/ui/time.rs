@@ -66,7 +66,20 @@ mod tests {
         assert_eq!(parse_duration("2h").unwrap().as_secs(), 7200);
         assert_eq!(parse_duration("90").unwrap().as_secs(), 90);
         assert_eq!(parse_duration("1d1h30m5s").unwrap().as_secs(), 91_805);
-        for bad in ["", "h", "0", "0s", "-1s", "+1", "1w", "30m1h", "1h1h", "1h30", "\u{661}s", "99999999999999999999d"] {
+        for bad in [
+            "",
+            "h",
+            "0",
+            "0s",
+            "-1s",
+            "+1",
+            "1w",
+            "30m1h",
+            "1h1h",
+            "1h30",
+            "\u{661}s",
+            "99999999999999999999d",
+        ] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }

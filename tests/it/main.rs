@@ -9,11 +9,15 @@
 mod support;
 
 mod apply;
+mod checkout;
 mod floors;
 mod packaged;
+mod person;
+mod prune;
 mod runs_control;
 mod runs_crash;
 mod runs_ledger;
 mod runs_repository;
 mod runs_spawn;
 mod runs_unnoticed;
+mod snapshot;

@@ -386,7 +386,7 @@ impl Ground {
 
 /// What can land nowhere.
 fn never(change: &Change) -> Option<String> {
-    if let Some(why) = refused_by_git(&change.path) {
+    if let Some(why) = refused_by_git(&change.path, change.new_mode == 0o120_000) {
         return Some(why.into());
     }
     if change.path.starts_with(b"/") || change.path.split(|b| *b == b'/').any(<[u8]>::is_empty) {

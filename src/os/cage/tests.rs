@@ -538,8 +538,7 @@ fn the_allow_list_splits_what_is_above_something_hidden() {
         private: Default::default(),
     };
     let spec = CageSpec::build(&Wish::default(), &facts);
-    let expected =
-        ["/etc", "/home/u/.cargo/bin", "/home/v", "/usr", "/w/main/.git/objects", "/w/main2"];
+    let expected = ["/etc", "/home/u/.cargo/bin", "/home/v", "/usr", "/w/main/.git/objects", "/w/main2"];
     assert_eq!(spec.read, paths(&expected));
     let json = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<CageSpec>(&json).unwrap(), spec);

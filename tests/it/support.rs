@@ -89,6 +89,10 @@ impl Sandbox {
         self.dir().join("state")
     }
 
+    pub fn is_user(&self) -> bool {
+        self.user.is_some()
+    }
+
     /// Hands everything below `path` to the sandbox's user (the linked executables stay whose they are).
     pub fn give(&self, path: &Path) {
         let Some(uid) = self.user else { return };

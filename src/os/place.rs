@@ -190,24 +190,30 @@ impl Stage {
         files::create_dirs(preferred, 0o755)?;
         let tree = Dir::open(top)?;
         let mut inside = None;
-        let holder = if mount(Dir::open(preferred)?.as_fd())? == mount(tree.as_fd())? {
-            preferred.to_owned()
-        } else {
-            let before = files::lstat(top)?.ok_or(io::ErrorKind::NotFound)?;
-            let holder = top.join(Self::IN_TREE);
-            if files::lstat(&holder)?.is_none() {
+        let mut holder = preferred.to_owned();
+        if mount(Dir::open(preferred)?.as_fd())? != mount(tree.as_fd())? {
+            inside = Some((top.to_owned(), files::lstat(top)?.ok_or(io::ErrorKind::NotFound)?));
+            holder = top.join(Self::IN_TREE);
+        }
+        let path = holder.join(label);
+        let make = || -> io::Result<Dir> {
+            if inside.is_some() && files::lstat(&holder)?.is_none() {
                 files::create_dir(&holder, 0o700)?;
                 files::write_new(&holder.join(".gitignore"), b"*\n", 0o644)?;
             }
-            inside = Some((top.to_owned(), before));
-            holder
+            files::create_dir(&path, 0o700)?;
+            for name in ["new", "old"] {
+                files::create_dir(&path.join(name), 0o700)?;
+            }
+            Dir::open(&path)
         };
-        let path = holder.join(label);
-        files::create_dir(&path, 0o700)?;
-        for name in ["new", "old"] {
-            files::create_dir(&path.join(name), 0o700)?;
+        match make() {
+            Ok(slot) => Ok(Self { tree, slot, path, inside, keep: false }),
+            Err(e) => {
+                clear(&tree, &path, inside.as_ref());
+                Err(e)
+            }
         }
-        Ok(Self { tree, slot: Dir::open(&path)?, path, inside, keep: false })
     }
 
     /// Where it is.
@@ -292,23 +298,28 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        if self.keep {
-            return;
+        if !self.keep {
+            clear(&self.tree, &self.path, self.inside.as_ref());
         }
-        let (Some(holder), Some(name)) = (self.path.parent(), self.path.file_name()) else { return };
-        if let Ok(folder) = Dir::open(holder) {
-            let _ = remove::tree(folder.as_fd(), name);
-        }
-        let Some((top, before)) = &self.inside else { return };
-        // Ours alone: with anything else in it the folder stays.
-        let ignore = holder.join(".gitignore");
-        if names_of(holder).is_ok_and(|n| n == [b".gitignore"]) && files::remove_file(&ignore).is_ok() {
-            let _ = files::remove_dir(holder);
-        }
-        // Whoever placed something has set the time anew.
-        if files::lstat(top).is_ok_and(|m| m.is_some_and(|m| m.id == before.id)) {
-            let _ = set_mtime(self.tree.as_fd(), before);
-        }
+    }
+}
+
+/// Removes a stage, and the folder in the tree that holds it if nothing else is in there.
+fn clear(tree: &Dir, path: &Path, inside: Option<&(PathBuf, Meta)>) {
+    let (Some(holder), Some(name)) = (path.parent(), path.file_name()) else { return };
+    if let Ok(folder) = Dir::open(holder) {
+        let _ = remove::tree(folder.as_fd(), name);
+    }
+    let Some((top, before)) = inside else { return };
+    let left = names_of(holder);
+    if left.is_ok_and(|n| n.is_empty() || n == [b".gitignore"])
+        && files::remove_file(&holder.join(".gitignore")).is_ok()
+    {
+        let _ = files::remove_dir(holder);
+    }
+    // Whoever placed something has set the time anew.
+    if files::lstat(top).is_ok_and(|m| m.is_some_and(|m| m.id == before.id)) {
+        let _ = set_mtime(tree.as_fd(), before);
     }
 }
 

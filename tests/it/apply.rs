@@ -1090,3 +1090,20 @@ fn a13_reftable_keeps_what_is_in_progress_among_the_refs() {
     repo.agent("apply r1").ok();
     landed(&repo, "r1");
 }
+
+/// R55: what follows an uncommitted apply is against what was applied.
+#[test]
+fn a25_a_continued_run_lands_only_what_is_new() {
+    let sandbox = Sandbox::new();
+    let repo = approved(&sandbox, "echo 2 >a; echo n >n; rm gone");
+    repo.agent("apply r1").ok();
+    let first = std::fs::metadata(repo.dir.join("n")).unwrap().ino();
+    repo.spawn("--role developer --run r1", "test \"$(cat a)\" = 2 && echo 3 >a; echo more >src/deep/c").ok();
+    approve(&repo, "r1");
+    let before = others(&repo, &["a", "src/deep/c"]);
+    let said = repo.agent("apply r1").ok();
+    assert!(said.out().contains(": 2 files"), "{}", said.out());
+    before.unchanged(&others(&repo, &["a", "src/deep/c"]));
+    assert_eq!([repo.read("a"), repo.read("src/deep/c")], ["3\n", "more\n"]);
+    assert_eq!(std::fs::metadata(repo.dir.join("n")).unwrap().ino(), first);
+}

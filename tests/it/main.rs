@@ -9,6 +9,7 @@
 mod support;
 
 mod floors;
+mod import;
 mod packaged;
 mod runs_control;
 mod runs_crash;

@@ -91,7 +91,7 @@ fn i01_special_files_where_git_keeps_its_own() {
 }
 
 #[test]
-fn i02_forged_and_broken_objects() {
+fn i02_gt20_forged_and_broken_objects() {
     both(|s| {
         let repo = s.repo();
         // From inside: a commit of the agent's whose blob is missing, whose tree is of another type, whose

@@ -8,6 +8,7 @@
 
 mod support;
 
+mod escape;
 mod floors;
 mod import;
 mod packaged;

@@ -1,7 +1,7 @@
 //! Help: the overview, and the manual pages that every binary carries.
 
 use super::{COMMANDS, Command, Outcome, Session};
-use crate::os::background;
+use crate::os::viewer;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -18,6 +18,12 @@ const PAGES: &[(&str, &str)] = &[
     ("shell", include_str!("../../man/git-agent-shell.1")),
     ("finish", include_str!("../../man/git-agent-finish.1")),
     ("stop", include_str!("../../man/git-agent-stop.1")),
+    ("review", include_str!("../../man/git-agent-review.1")),
+    ("demo", include_str!("../../man/git-agent-demo.1")),
+    ("apply", include_str!("../../man/git-agent-apply.1")),
+    ("discard", include_str!("../../man/git-agent-discard.1")),
+    ("checkout", include_str!("../../man/git-agent-checkout.1")),
+    ("prune", include_str!("../../man/git-agent-prune.1")),
     ("policy", include_str!("../../man/git-agent-policy.5")),
     ("ledger", include_str!("../../man/git-agent-ledger.7")),
 ];
@@ -56,7 +62,7 @@ pub(super) fn page(session: &mut Session, command: &Command) -> Outcome {
 
 /// Through man(1) on a terminal, so that it looks and searches like every other page; else as plain text.
 fn show(session: &mut Session, page: &str) -> Outcome {
-    if std::io::stdout().is_terminal() && background::man(page.as_bytes()).is_ok_and(|shown| shown) {
+    if std::io::stdout().is_terminal() && viewer::man(page.as_bytes()).is_ok_and(|shown| shown) {
         return Ok(ExitCode::SUCCESS);
     }
     session.out.answer(plain(page).trim_end()).map(|()| ExitCode::SUCCESS)

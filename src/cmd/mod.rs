@@ -1,11 +1,17 @@
 //! The command table: one file a command, each a [`Command`] that parses, plans, executes and reports.
 
+mod apply;
+mod checkout;
+mod demo;
+mod discard;
 mod exec;
 mod finish;
 pub mod help;
 mod list;
 mod log;
 mod path;
+mod prune;
+mod review;
 mod shell;
 mod show;
 mod spawn;
@@ -13,6 +19,8 @@ mod stop;
 
 use crate::git::Repo;
 use crate::model::{Failure, Kind};
+use crate::ops;
+use crate::text::Untrusted;
 use crate::ui::Out;
 use clap::ArgMatches;
 use std::ffi::OsString;
@@ -29,9 +37,30 @@ pub struct Session {
 }
 
 impl Session {
-    /// The repository the caller stands in. Inside a run's tree that is the repository the run belongs to.
+    /// The repository the caller stands in, tidied. Inside a run's tree that is the repository the run belongs
+    /// to.
     pub fn repo(&mut self) -> Result<Repo, Failure> {
-        let repo = crate::ops::home_of(Repo::discover(&self.cwd)?)?;
+        let repo = self.untidied()?;
+        let tidied = ops::tidy(&repo)?;
+        for note in &tidied.notes {
+            self.out.warning(note);
+        }
+        for name in &tidied.reclaimed {
+            self.out.talk(&format!("reclaimed half-made run {name}"));
+        }
+        Ok(repo)
+    }
+
+    /// The same, and nothing is looked after: for a command that may promise to change nothing.
+    fn untidied(&mut self) -> Result<Repo, Failure> {
+        if let Some(run) = std::env::var_os("GIT_AGENT_RUN") {
+            let run = Untrusted::new(run.as_encoded_bytes());
+            return Err(Failure::fatal(format!(
+                "this is already inside run {run}; a run does not spawn runs"
+            ))
+            .hint("ledger and other runs are out of reach here: call git agent outside"));
+        }
+        let repo = ops::repo_at(&self.cwd)?;
         let config = repo.config()?;
         let wanted = |key| match config.get(key) {
             Some("always") => Some(true),
@@ -58,6 +87,11 @@ struct Command {
 const COMMANDS: &[Command] = &[
     spawn::COMMAND,
     list::COMMAND,
+    review::COMMAND,
+    apply::COMMAND,
+    discard::COMMAND,
+    checkout::COMMAND,
+    prune::COMMAND,
     show::COMMAND,
     log::COMMAND,
     path::COMMAND,
@@ -65,6 +99,7 @@ const COMMANDS: &[Command] = &[
     shell::COMMAND,
     finish::COMMAND,
     stop::COMMAND,
+    demo::COMMAND,
 ];
 
 /// Entry point of every binary. `fixed` is the command of the one-purpose binaries.
@@ -146,7 +181,7 @@ fn usage(e: &clap::Error) -> Failure {
 
 fn unknown(name: &str) -> Failure {
     let near = crate::text::nearest(name, COMMANDS.iter().map(|c| c.name));
-    let shown = crate::text::Untrusted::new(name);
+    let shown = Untrusted::new(name);
     let failure = Failure::usage(format!("'{shown}' is not a git agent command"));
     match near.first() {
         Some(near) => failure.hint(format!("did you mean '{near}'?")),

@@ -73,9 +73,6 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         command: args.command,
     };
     let repo = session.repo()?;
-    for name in ops::reclaim(&repo)? {
-        session.out.talk(&format!("reclaimed half-made run {name}"));
-    }
     let plan = ops::spawn::plan(&repo, &request, ops::fate()?)?;
     let mut ready = ops::spawn::execute(&repo, plan)?;
     for note in &ready.notes {

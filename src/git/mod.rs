@@ -14,7 +14,7 @@ mod transfer;
 pub use call::{Answer, Call, Place};
 pub use config::{Config, Scope};
 pub use objects::{CommitData, ObjectKind, Objects, TreeEntry, commit_bytes, parse_tree, tree_bytes};
-pub use refs::{RefError, RefTip, Transaction};
+pub use refs::{Branch, RefError, RefTip, Transaction};
 pub use repo::{RefFormat, Repo, Version};
 pub use transfer::{Bounds, Quarantine, TransferError};
 

@@ -12,6 +12,21 @@ pub struct RefTip {
     pub oid: Oid,
 }
 
+/// A branch, local or of a remote, with what git knows beside its commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// Full name.
+    pub name: String,
+    /// Object id.
+    pub oid: Oid,
+    /// Full name of the upstream.
+    pub upstream: Option<String>,
+    /// Whether the current work tree has it checked out.
+    pub head: bool,
+    /// Full name of the ref this one only points to, such as `refs/remotes/origin/HEAD`.
+    pub symref: Option<String>,
+}
+
 /// Why a transaction was not carried out. Nothing of it was.
 #[derive(Debug, thiserror::Error)]
 pub enum RefError {
@@ -121,6 +136,35 @@ impl Repo {
         Ok(tips)
     }
 
+    /// All local and remote branches, in one call.
+    pub fn branches(&self) -> Result<Vec<Branch>, Error> {
+        let format = "--format=%(objectname) %(refname) %(upstream) %(HEAD) %(symref)";
+        let bytes =
+            self.call("for-each-ref").args([format, "--", "refs/heads/", "refs/remotes/"]).output()?;
+        let bad = || Error::Unreadable { verb: "for-each-ref".into(), what: "an unexpected line".into() };
+        let mut branches = Vec::new();
+        for line in bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+            let line = String::from_utf8_lossy(line);
+            // `%(HEAD)` is a star or a space, so an empty field and a space make two in a row.
+            let mut fields = line.splitn(3, ' ');
+            let (Some(oid), Some(name), Some(rest)) = (fields.next(), fields.next(), fields.next()) else {
+                return Err(bad());
+            };
+            let (upstream, rest) = rest.split_once(' ').ok_or_else(bad)?;
+            let head = rest.starts_with('*');
+            let symref = rest.get(2..).ok_or_else(bad)?;
+            let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
+            branches.push(Branch {
+                name: name.to_owned(),
+                oid: oid.parse().map_err(|_| bad())?,
+                upstream: some(upstream),
+                head,
+                symref: some(symref),
+            });
+        }
+        Ok(branches)
+    }
+
     /// What one ref points to, by its full name; `None` when it does not exist.
     pub fn ref_tip(&self, name: &str) -> Result<Option<Oid>, Error> {
         Ok(self.refs(&[name])?.into_iter().find(|t| t.name == name).map(|t| t.oid))
@@ -128,11 +172,19 @@ impl Repo {
 
     /// The commit that a revision expression names, tags peeled; `None` when it names none.
     pub fn commit_of(&self, revision: &str) -> Result<Option<Oid>, Error> {
-        let answer = self
-            .call("rev-parse")
-            .args(["--verify", "--quiet", "--end-of-options", &format!("{revision}^{{commit}}")])
-            .run();
-        let text = match answer {
+        // `:/text` takes everything behind it for text: it is resolved alone and peeled afterwards.
+        if revision.starts_with(":/") {
+            return match self.object_of(revision)? {
+                Some(oid) => self.commit_of(oid.as_str()),
+                None => Ok(None),
+            };
+        }
+        self.object_of(&format!("{revision}^{{commit}}"))
+    }
+
+    fn object_of(&self, revision: &str) -> Result<Option<Oid>, Error> {
+        let call = self.call("rev-parse").args(["--verify", "--quiet", "--end-of-options", revision]);
+        let text = match call.run() {
             Ok(a) if a.status == 0 => String::from_utf8_lossy(&a.stdout).trim().to_owned(),
             Ok(_) => return Ok(None),
             // `HEAD~9999` and ambiguous ids are status 128 in spite of --quiet.

@@ -91,6 +91,11 @@ impl Repo {
         let git_dir = path(lines.next()).ok_or_else(|| bad("no git dir"))?;
         let common_dir = path(lines.next()).ok_or_else(|| bad("no common dir"))?;
         let work_tree = path(lines.next());
+        // Answers are told apart by line; a folder whose name has a line feed would become two others.
+        let whole = |p: &PathBuf| p.is_absolute();
+        if ![&git_dir, &common_dir].into_iter().chain(&work_tree).all(whole) || lines.any(|l| !l.is_empty()) {
+            return Err(bad("a path with a line feed"));
+        }
         let place =
             Place { git_dir: Some(git_dir.clone()), work_tree: work_tree.clone(), ..Place::default() };
         Ok(Self {

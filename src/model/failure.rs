@@ -13,7 +13,7 @@ pub enum Kind {
     Consent,
     /// The cage is not in force (97).
     Cage,
-    /// The engine's program cannot be started (126 or 127, as env(1) has it).
+    /// A program cannot be started in the cage (125, 126 or 127, as env(1) has it).
     Exec(u8),
     /// Something failed (128).
     Fatal,

@@ -6,6 +6,7 @@ mod failure;
 mod head;
 mod name;
 mod oid;
+pub mod person;
 
 pub use digest::Digest;
 pub use event::*;

@@ -1,6 +1,6 @@
 //! The commit a run is cut from, and what the run may know of the repository around it.
 
-use crate::git::{Call, ObjectKind, Place, RefTip, Repo, commit_bytes};
+use crate::git::{Branch, Call, ObjectKind, Place, RefTip, Repo, commit_bytes};
 use crate::model::{Actor, Failure, Oid};
 use crate::os::files;
 use crate::policy::Policy;
@@ -71,32 +71,23 @@ pub fn stripped(repo: &Repo, policy: &Policy, base: &Oid) -> Result<Vec<String>,
 
 /// The refs a run's store starts with: its own branch at the base, the branch that is checked out, its
 /// upstream, `origin/HEAD`, and the tags reachable from the base; annotated tags with their commit.
-pub fn refs(repo: &Repo, base: &Oid, branch: &str) -> Result<Vec<(RefTip, Option<Oid>)>, Failure> {
+pub fn refs(
+    repo: &Repo,
+    base: &Oid,
+    branch: &str,
+    branches: &[Branch],
+) -> Result<Vec<(RefTip, Option<Oid>)>, Failure> {
     let mut refs: BTreeMap<String, (RefTip, Option<Oid>)> = BTreeMap::new();
-    let mut keep = |tip: RefTip, peeled: Option<Oid>| {
-        refs.insert(tip.name.clone(), (tip, peeled));
+    let mut keep = |name: &str, oid: Oid, peeled: Option<Oid>| {
+        refs.insert(name.to_owned(), (RefTip { name: name.to_owned(), oid }, peeled));
     };
-    keep(RefTip { name: branch.to_owned(), oid: base.clone() }, None);
-    // One call for the branches; `%(upstream)` of the one that is checked out is found by `%(HEAD)`.
-    let format = "--format=%(objectname) %(refname) %(upstream) %(HEAD)";
-    let heads = repo.call("for-each-ref").args([format, "refs/heads/"]).output()?;
-    let mut upstream = None;
-    for line in String::from_utf8_lossy(&heads).lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [oid, name, of, "*"] = words[..] else { continue };
-        keep(RefTip { name: name.into(), oid: oid.parse().map_err(Failure::fatal)? }, None);
-        upstream = (!of.is_empty()).then(|| of.to_owned());
-    }
-    let format = "--format=%(objectname) %(refname) %(symref)";
-    for line in
-        String::from_utf8_lossy(&repo.call("for-each-ref").args([format, "refs/remotes/"]).output()?).lines()
-    {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [oid, name, symref] = words[..] else { continue };
-        let wanted = name == "refs/remotes/origin/HEAD" || Some(name) == upstream.as_deref();
-        if wanted {
-            let name = if symref.is_empty() { name } else { symref };
-            keep(RefTip { name: name.into(), oid: oid.parse().map_err(Failure::fatal)? }, None);
+    keep(branch, base.clone(), None);
+    let head = branches.iter().find(|b| b.head);
+    let upstream = head.and_then(|b| b.upstream.as_deref());
+    for b in branches {
+        let origin_head = b.name == "refs/remotes/origin/HEAD";
+        if b.head || origin_head || Some(b.name.as_str()) == upstream {
+            keep(b.symref.as_deref().unwrap_or(&b.name), b.oid.clone(), None);
         }
     }
     let format = "--format=%(objectname) %(refname) %(*objectname)";
@@ -108,7 +99,7 @@ pub fn refs(repo: &Repo, base: &Oid, branch: &str) -> Result<Vec<(RefTip, Option
         let words: Vec<&str> = line.split(' ').collect();
         let [oid, name, peeled] = words[..] else { continue };
         let peeled = peeled.parse().ok();
-        keep(RefTip { name: name.into(), oid: oid.parse().map_err(Failure::fatal)? }, peeled);
+        keep(name, oid.parse().map_err(Failure::fatal)?, peeled);
     }
     Ok(refs.into_values().collect())
 }

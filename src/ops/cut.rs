@@ -123,6 +123,9 @@ fn claim(repo: &Repo, plan: &Cut, making: &Making, folder: &Folder) -> Result<Lo
 fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger::Tip, Failure> {
     // Tags are there because the base reaches them; what it may not reach needs a pin.
     let tag = |name: &str| name.starts_with("refs/tags/");
+    if let Some(tip) = &plan.continues {
+        return go_on(repo, plan, tip);
+    }
     let evidence = plan.refs.iter().filter(|(t, _)| !tag(&t.name)).map(|(t, _)| t.oid.clone()).collect();
     let draft = Draft {
         body: Body::Spawn(Spawn {
@@ -150,6 +153,19 @@ fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger
             .hint("run the same command again, or take another name with --run")),
         Err(e) => Err(e.into()),
     }
+}
+
+/// A run that goes on has its entry; only its branch may have gone with its last tree.
+fn go_on(repo: &Repo, plan: &Cut, tip: &crate::ledger::Tip) -> Result<crate::ledger::Tip, Failure> {
+    match repo.ref_tip(&plan.branch)? {
+        Some(at) if at == plan.base => {}
+        Some(_) => {
+            return Err(Failure::fatal(format!("{} is not where the run left it", plan.branch))
+                .hint("rename that branch with 'git branch -m', or take another name with --run"));
+        }
+        None => Transaction::new().create(&plan.branch, &plan.base).commit(repo, "agent: continue")?,
+    }
+    Ok(tip.clone())
 }
 
 /// Annotated tags are objects that no commit parent can protect: the store gets its own copy of them.

@@ -6,7 +6,7 @@ use crate::git::Config;
 use crate::model::{Failure, Kind};
 use crate::policy::{Policy, RoleRule};
 use crate::text::Untrusted;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -111,22 +111,11 @@ impl EnginePlan {
             return Err(Failure::usage(format!("engine '{}' needs a task", self.name))
                 .hint("say it with -m TEXT or --task FILE"));
         }
-        let Some(program) = self.program() else { return Ok(()) };
-        let shown = Untrusted::new(program.as_encoded_bytes()).to_string();
-        let found = match Path::new(&program) {
-            p if p.is_absolute() => Some(p.to_owned()),
-            // Relative to the tree, which does not exist yet.
-            p if p.components().count() > 1 => return Ok(()),
-            p => on_path(p),
-        };
-        match found {
-            None => Err(Failure::new(Kind::Exec(127), format!("'{shown}' is not on PATH"))
-                .hint(format!("install it, or choose another engine than '{}'", Untrusted::new(&self.name)))),
-            Some(p) if !p.exists() => Err(Failure::new(Kind::Exec(127), format!("'{shown}' does not exist"))),
-            Some(p) if !executable(&p) => {
-                Err(Failure::new(Kind::Exec(126), format!("'{shown}' is not an executable file")))
-            }
-            Some(_) => Ok(()),
+        match self.program() {
+            Some(program) => present(&program).map_err(|e| {
+                e.hint(format!("install it, or choose another engine than '{}'", Untrusted::new(&self.name)))
+            }),
+            None => Ok(()),
         }
     }
 
@@ -164,6 +153,26 @@ impl EnginePlan {
         }
         all.extend(pass.into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))));
         all
+    }
+}
+
+/// Refuses a program that is not there (127) or cannot be executed (126), as far as that can be known outside
+/// of the cage.
+pub fn present(program: &OsStr) -> Result<(), Failure> {
+    let shown = Untrusted::new(program.as_encoded_bytes()).to_string();
+    let found = match Path::new(program) {
+        p if p.is_absolute() => Some(p.to_owned()),
+        // Relative to the tree, which may not exist yet.
+        p if p.components().count() > 1 => return Ok(()),
+        p => on_path(p),
+    };
+    match found {
+        None => Err(Failure::new(Kind::Exec(127), format!("'{shown}' is not on PATH"))),
+        Some(p) if !p.exists() => Err(Failure::new(Kind::Exec(127), format!("'{shown}' does not exist"))),
+        Some(p) if !executable(&p) => {
+            Err(Failure::new(Kind::Exec(126), format!("'{shown}' is not an executable file")))
+        }
+        Some(_) => Ok(()),
     }
 }
 

@@ -54,7 +54,10 @@ fn take(
     let disk = snapshot::take(run, &frozen, limits)?;
     let base = run.folder.base.clone();
     let snapshot = commit(run, &disk.tree)?;
-    let changes = change::entries(run.repo, &base, &snapshot)?;
+    let changes = match disk.tree == run.repo.objects()?.commit(&base)?.tree {
+        true => Vec::new(),
+        false => change::entries(run.repo, &base, &snapshot)?,
+    };
     let result = RunResult {
         base,
         snapshot: snapshot.clone(),

@@ -50,7 +50,11 @@ impl Making {
         // Locked under a name that nobody looks at, then renamed: the lock stays with the file.
         let hidden = folder.join(format!(".{}", plan.run));
         let lock = Lock::acquire(&hidden)
-            .map_err(fail)?
+            .map_err(|e| {
+                // On a full disk the file is there and the holder's name is not in it.
+                let _ = files::remove_file(&hidden);
+                fail(e)
+            })?
             .ok_or_else(|| Failure::fatal("another spawn has the same run id; try again"))?;
         let intent = Intent {
             v: 1,
@@ -61,8 +65,14 @@ impl Making {
             base: plan.base.clone(),
         };
         let text = serde_json::to_vec(&intent).map_err(|e| Failure::fatal(e.to_string()))?;
-        files::write_atomic(&folder.join(format!("{}.json", plan.run)), &text, 0o600).map_err(fail)?;
-        files::rename_noreplace(&hidden, &path).map_err(fail)?;
+        let announced = files::write_atomic(&path.with_extension("json"), &text, 0o600)
+            .and_then(|()| files::rename_noreplace(&hidden, &path));
+        if let Err(e) = announced {
+            // A full disk: what little was written goes again. The first error is the one to tell.
+            let _ = files::remove_file(&path.with_extension("json"));
+            let _ = files::remove_file(&hidden);
+            return Err(fail(e));
+        }
         Ok(Self { intent, root: plan.home.root.clone(), path, _lock: lock })
     }
 
@@ -96,6 +106,27 @@ fn forget(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Half-made runs whose maker is gone: what [`reclaim`] would undo. Changes nothing.
+pub fn abandoned(home: &Home) -> Result<Vec<RunName>, Failure> {
+    let folder = home.root.join(MAKING);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Failure::fatal(format!("'{}' cannot be read", folder.display())).because(e)),
+    };
+    let mut names = Vec::new();
+    for entry in entries.flatten() {
+        let Some(Ok(run)) = entry.file_name().to_str().map(str::parse::<RunId>) else { continue };
+        if Lock::is_held(&entry.path()).unwrap_or(true) {
+            continue;
+        }
+        let text = files::read_bounded(&entry.path().with_extension("json"), 64 << 10).ok().flatten();
+        let intent = text.and_then(|t| serde_json::from_slice::<Intent>(&t).ok());
+        names.extend(intent.filter(|i| i.run == run && i.repo == home.id).map(|i| i.name));
+    }
+    Ok(names)
+}
+
 /// Undoes what half-made runs left. Returns their names.
 pub fn reclaim(repo: &Repo, home: &Home) -> Result<Vec<RunName>, Failure> {
     let folder = home.root.join(MAKING);
@@ -122,14 +153,19 @@ pub fn reclaim(repo: &Repo, home: &Home) -> Result<Vec<RunName>, Failure> {
 }
 
 /// Refs first, by compare-and-swap against exactly what spawn wrote, then folders, by rename. A run that
-/// got any further event, or whose branch moved, is not half-made.
+/// got any further event keeps its entry; a folder whose record is complete is no half-made one.
 fn undo(repo: &Repo, root: &Path, intent: &Intent) -> Result<(), Failure> {
+    let home = root.join(intent.name.as_str());
+    let folder = Folder::read(&home).ok().flatten().filter(|f| f.run == intent.run);
+    if folder.as_ref().is_some_and(|f| f.tree.is_some()) {
+        // Complete: only the intent was left behind.
+        return Ok(());
+    }
     let ledger = Ledger::new(repo);
-    if let Some(tip) = ledger.tip(&intent.run)? {
-        let seq = tip.understood()?.seq;
-        if seq != 0 {
-            return Ok(());
-        }
+    // A run that has more than its first event went on; its entry and its branch are not ours to undo.
+    if let Some(tip) = ledger.tip(&intent.run)?
+        && tip.understood()?.seq == 0
+    {
         let mut transaction = Transaction::new().delete(&Ledger::ref_name(&intent.run), &tip.commit);
         if repo.ref_tip(&intent.branch)?.as_ref() == Some(&intent.base) {
             transaction = transaction.delete(&intent.branch, &intent.base);
@@ -139,12 +175,10 @@ fn undo(repo: &Repo, root: &Path, intent: &Intent) -> Result<(), Failure> {
             Err(e) => return Err(e.into()),
         }
     }
-    for dir in [staging(root, &intent.run), root.join(intent.name.as_str())] {
-        let ours = Folder::read(&dir).ok().flatten().is_some_and(|f| f.run == intent.run);
-        // The staging folder's name holds the run id: it is ours even before its record is written.
-        if ours || dir == staging(root, &intent.run) {
-            trash(root, &dir, &intent.run)?;
-        }
+    // The staging folder's name holds the run id: it is ours even before its record is written.
+    trash(root, &staging(root, &intent.run), &intent.run)?;
+    if folder.is_some() {
+        trash(root, &home, &intent.run)?;
     }
     Ok(())
 }
@@ -157,7 +191,18 @@ pub fn trash(root: &Path, dir: &Path, run: &RunId) -> Result<(), Failure> {
         return Ok(());
     }
     let trash = root.join(TRASH);
-    files::create_dirs(&trash, 0o700).map_err(fail)?;
+    match files::create_dirs(&trash, 0o700) {
+        // A full disk has no room for a trash either: aside, under the name that is ours whatever it holds.
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => {
+            let aside = staging(root, run);
+            if dir != aside {
+                files::rename_noreplace(dir, &aside).map_err(fail)?;
+            }
+            let parent = files::open_dir_nofollow(root).map_err(fail)?;
+            return remove::tree(parent.as_fd(), aside.file_name().unwrap_or_default()).map_err(fail);
+        }
+        made => made.map_err(fail)?,
+    }
     let mut name = OsString::from(run.as_str());
     for n in 0.. {
         match files::rename_noreplace(dir, &trash.join(&name)) {

@@ -1,19 +1,30 @@
 //! What commands do. `plan` reads and decides, `execute` acts; nothing here prints.
 
 mod base;
+pub mod checkout;
 mod confine;
 mod cut;
+pub mod demo;
+pub mod discard;
 pub mod engine;
 pub mod finish;
 mod freeze;
+pub mod land;
+mod landed;
 mod layout;
 mod making;
 mod open;
+pub mod person;
+pub mod prune;
+pub mod reclaim;
+pub mod review;
+mod risk;
 pub mod show;
 mod snapshot;
 pub mod spawn;
 mod store;
 pub mod supervise;
+pub mod verdict;
 
 pub use finish::finish;
 pub use freeze::{Frozen, freeze};
@@ -23,7 +34,11 @@ pub use open::Open;
 use crate::git::Repo;
 use crate::ledger::Ledger;
 use crate::model::{Failure, RunName};
+use crate::os::{files, process};
 use spawn::Fate;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds since the epoch.
@@ -40,20 +55,54 @@ pub fn fate() -> Result<Fate, Failure> {
     Ok(Fate { millis, chance: u128::from_le_bytes(bytes) })
 }
 
-/// Undoes what spawns that died left half made; returns their names.
-pub fn reclaim(repo: &Repo) -> Result<Vec<RunName>, Failure> {
-    making::reclaim(repo, &Ledger::new(repo).home()?)
+/// What every command looks after first: the repository has an identity, and nothing of a spawn that died
+/// is left half made.
+#[derive(Debug)]
+pub struct Tidied {
+    /// What a person should know about the repository: one sentence each.
+    pub notes: Vec<String>,
+    /// Runs that were half made and are gone.
+    pub reclaimed: Vec<RunName>,
 }
 
-/// Whoever stands in a run's tree means the repository that the run belongs to.
-pub fn home_of(repo: Repo) -> Result<Repo, Failure> {
-    let Some(folder) = repo.common_dir().parent() else { return Ok(repo) };
-    let main = folder.join("host/main");
-    match crate::os::files::read_bounded(&main, 4096) {
-        Ok(Some(path)) => {
-            use std::os::unix::ffi::OsStrExt;
-            Repo::discover(std::path::Path::new(std::ffi::OsStr::from_bytes(&path)))
+/// Settles the repository's identity and undoes what spawns that died left half made.
+pub fn tidy(repo: &Repo) -> Result<Tidied, Failure> {
+    let home = Ledger::new(repo).home()?;
+    let mut notes = home.notes.clone();
+    // Half a spawn that cannot be undone just now is no reason to refuse a list.
+    let reclaimed = making::reclaim(repo, &home).unwrap_or_else(|e| {
+        notes.push(format!("a half-made run could not be cleared up: {e}"));
+        Vec::new()
+    });
+    Ok(Tidied { notes, reclaimed })
+}
+
+/// The repository that somebody who stands in `cwd` means: in a run's tree the one that the run belongs to.
+pub fn repo_at(cwd: &Path) -> Result<Repo, Failure> {
+    // Whoever sets GIT_DIR means that.
+    if std::env::var_os("GIT_DIR").is_none() {
+        let of_run = |dir: &&Path| dir.ends_with("tree") || dir.ends_with("sub");
+        for folder in cwd.ancestors().filter(of_run).filter_map(Path::parent) {
+            if let Some(repo) = owner(folder)? {
+                return Ok(repo);
+            }
         }
-        _ => Ok(repo),
     }
+    Repo::discover(cwd)
+}
+
+/// The repository whose run lies in `folder`. Both must say so: a clone can hold a folder that looks like a
+/// run and names any repository it likes.
+fn owner(folder: &Path) -> Result<Option<Repo>, Failure> {
+    let host = folder.join("host");
+    let private = files::lstat(&host)
+        .ok()
+        .flatten()
+        .is_some_and(|m| m.is_dir() && m.mode & 0o077 == 0 && m.uid == process::current_user().uid);
+    let main = if private { files::read_bounded(&host.join("main"), 4096).ok().flatten() } else { None };
+    let (Some(main), Some(root)) = (main, folder.parent()) else { return Ok(None) };
+    let repo = Repo::discover(Path::new(OsStr::from_bytes(&main)))?;
+    let home = Ledger::new(&repo).home()?;
+    let same = |a: &Path, b: &Path| std::fs::canonicalize(a).ok() == std::fs::canonicalize(b).ok();
+    Ok(same(&home.root, root).then_some(repo))
 }

@@ -1,9 +1,10 @@
 //! A run that exists on this machine, with its lock held: the only handle through which its tree is touched.
 
-use super::Layout;
+use super::{Layout, store};
 use crate::git::Repo;
 use crate::ledger::{self, Folder, Home, Ledger, Tip};
 use crate::model::{Actor, Failure};
+use crate::os::files;
 use crate::os::lock::Lock;
 use crate::os::process::Identity;
 use crate::text::Untrusted;
@@ -44,6 +45,7 @@ impl<'r> Open<'r> {
             Failure::fatal(format!("the lock of run '{}' cannot be taken", folder.name)).because(e)
         })?;
         let Some(lock) = lock else { return Err(at_work(&folder)) };
+        follow(repo, &layout)?;
         // Somebody may have appended between reading the tip and taking the lock.
         let tip = ledger
             .tip(&tip.run)?
@@ -68,6 +70,21 @@ impl<'r> Open<'r> {
     pub fn is_own(&self, path: &[u8]) -> bool {
         path == self.folder.task_path.as_bytes() || path == self.folder.identity_path.as_bytes()
     }
+}
+
+/// A repository that was moved since the run was cut: what the host remembers of its place follows, and
+/// freeze brings it into the store.
+fn follow(repo: &Repo, layout: &Layout) -> Result<(), Failure> {
+    let record = layout.host().join("main");
+    let fail =
+        |e: std::io::Error| Failure::fatal(format!("'{}' cannot be kept", record.display())).because(e);
+    let here = repo.main_folder().as_os_str().as_encoded_bytes();
+    if files::read_bounded(&record, 4096).map_err(fail)?.as_deref() == Some(here) {
+        return Ok(());
+    }
+    let alternates = layout.fixed().join(store::flat(store::ALTERNATES));
+    files::write_atomic(&alternates, &store::alternates(repo), 0o600).map_err(fail)?;
+    files::write_atomic(&record, here, 0o600).map_err(fail)
 }
 
 /// The folder of a run on this machine.

@@ -26,8 +26,10 @@ pub struct Shown {
 pub fn read(ledger: &Ledger<'_>, word: &str) -> Result<Shown, Failure> {
     let tip = ledger.resolve(word)?;
     let chain = ledger.chain(&tip)?;
-    let head = match &chain.head {
-        Some(head) => head.clone(),
+    // After an event that we do not know the fold is lost; the last one we know is the most that can be said.
+    let known = || chain.known().next_back().map(|(_, event)| event.head.clone());
+    let head = match chain.head.clone().or_else(known) {
+        Some(head) => head,
         None => tip.understood()?.head.clone(),
     };
     let layout = super::open::find(&ledger.home()?, &tip).ok().map(|(layout, _)| layout);

@@ -307,11 +307,7 @@ impl<'a, 'r> Shot<'a, 'r> {
     /// What the agent committed, and ignored files that it forced into its index or its commits. A store
     /// that is not sound, or an index or a HEAD that git cannot read, is the agent's loss, not ours: the
     /// files on disk count all the same.
-    fn agent_commits(
-        &self,
-        frozen: &Frozen,
-        report: &mut Report,
-    ) -> Result<(Option<Oid>, Paths), Failure> {
+    fn agent_commits(&self, frozen: &Frozen, report: &mut Report) -> Result<(Option<Oid>, Paths), Failure> {
         let mut candidates = Paths::new();
         if !frozen.sound {
             report
@@ -638,7 +634,7 @@ fn leads_out(path: &[u8], target: &[u8]) -> bool {
 /// Why git would refuse a path in its index: a component that is or, on other file systems, becomes `.git`,
 /// or a link that becomes `.gitmodules`. Wider than git's own check (read-cache.c, `verify_path`) on purpose:
 /// what git would refuse must not stop the whole snapshot.
-fn refused_by_git(path: &[u8], is_link: bool) -> Option<&'static str> {
+pub(super) fn refused_by_git(path: &[u8], is_link: bool) -> Option<&'static str> {
     for part in path.split(|b| matches!(b, b'/' | b'\\')) {
         // HFS+ ignores these characters; NTFS ignores trailing dots and spaces and knows streams.
         let text: String = String::from_utf8_lossy(part)
@@ -651,7 +647,9 @@ fn refused_by_git(path: &[u8], is_link: bool) -> Option<&'static str> {
             return Some("a name that is '.git' on some file system");
         }
         let short = cut.split_once('~').is_some_and(|(name, number)| {
-            cut.len() == 8 && number.bytes().all(|b| b.is_ascii_digit()) && (name == "gitmod" || "gi7eba".starts_with(name))
+            cut.len() == 8
+                && number.bytes().all(|b| b.is_ascii_digit())
+                && (name == "gitmod" || "gi7eba".starts_with(name))
         });
         if is_link && (cut == ".gitmodules" || short) {
             return Some("a link that is '.gitmodules' on some file system");
@@ -666,9 +664,15 @@ mod tests {
 
     #[test]
     fn names_git_would_refuse() {
-        for bad in
-            [".git/x", "a/.GIT/config", "git~1", "a/.git./x", ".g\u{200c}it", ".git::$INDEX_ALLOCATION/x", "x\\.git\\y"]
-        {
+        for bad in [
+            ".git/x",
+            "a/.GIT/config",
+            "git~1",
+            "a/.git./x",
+            ".g\u{200c}it",
+            ".git::$INDEX_ALLOCATION/x",
+            "x\\.git\\y",
+        ] {
             assert!(refused_by_git(bad.as_bytes(), false).is_some(), "{bad}");
         }
         for good in [".gitignore", ".github/x", "git/x", "a.git", "..a", "x\\y"] {

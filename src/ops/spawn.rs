@@ -5,7 +5,7 @@
 
 use super::engine::{self, EnginePlan};
 use super::{Layout, Open, base, cut, making::Making, open};
-use crate::git::{RefTip, Repo};
+use crate::git::{Branch, RefTip, Repo};
 use crate::ledger::{self, Home, Ledger, Tip};
 use crate::model::{Actor, Failure, Head, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName};
 use crate::policy::{Limits, Policy, RoleKind};
@@ -88,6 +88,8 @@ pub struct Cut {
     pub now: i64,
     /// What a person should know: one sentence each.
     pub notes: Vec<String>,
+    /// The run exists and its last change landed: it goes on from there, with a tree of its own again.
+    pub continues: Option<Tip>,
 }
 
 /// An existing run to be used again.
@@ -115,12 +117,6 @@ pub struct Fate {
 /// Reads and decides. Touches nothing but the repository's id and, with `--with-changes`, the object store.
 pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure> {
     repo.require_version()?;
-    if let Some(run) = std::env::var_os("GIT_AGENT_RUN") {
-        return Err(Failure::fatal(format!(
-            "this is already inside run {}; a run does not spawn runs",
-            Untrusted::new(run.as_encoded_bytes())
-        )));
-    }
     let role: Role =
         request.role.parse().map_err(|e: crate::model::BadName| Failure::usage(e.to_string()))?;
     let head = repo.commit_of("HEAD")?.ok_or_else(|| {
@@ -140,27 +136,39 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     let run = RunId::new(fate.millis, fate.chance);
     let name = name(request, &role, &run)?;
     let now = (fate.millis / 1000).cast_signed();
+    let mut continued = None;
     if let Some(tip) = existing(&ledger, &home, &name)? {
         if request.base.is_some() || request.with_changes {
             return Err(Failure::fatal(format!("run '{name}' exists already; its base does not change"))
                 .hint("leave out --base and --with-changes, or take another name with --run"));
         }
-        return Ok(Plan::Again(Box::new(Again { tip, home, engine, notes })));
+        if tip.understood()?.head.phase != Phase::Applied {
+            return Ok(Plan::Again(Box::new(Again { tip, home, engine, notes })));
+        }
+        continued = Some(tip);
     }
 
-    let branch = format!("refs/heads/{}", policy.branch(&name));
-    free_branch(repo, &branch)?;
+    let branches = repo.branches()?;
     let layout = Layout::new(home.root.join(name.as_str()));
-    free_folder(&layout)?;
     let actor = ledger::actor(repo.config()?);
-    let base = base::resolve(repo, request.base.as_deref(), request.with_changes, &head, &actor, now)?;
+    let (run, branch, base) = match &continued {
+        Some(tip) => landed(tip)?,
+        None => {
+            let branch = format!("refs/heads/{}", policy.branch(&name));
+            free_branch(&branches, &branch)?;
+            let (rev, changes) = (request.base.as_deref(), request.with_changes);
+            (run, branch, base::resolve(repo, rev, changes, &head, &actor, now)?)
+        }
+    };
+    free_folder(&layout)?;
     let tree = repo.objects()?.commit(&base)?.tree;
     let strip = base::stripped(repo, &policy, &base)?;
     Ok(Plan::Cut(Box::new(Cut {
         own_files: own_files(repo, &tree, &run)?,
-        refs: base::refs(repo, &base, &branch)?,
-        target: repo.head_branch()?,
+        refs: base::refs(repo, &base, &branch, &branches)?,
+        target: branches.iter().find(|b| b.head).map(|b| b.name.clone()),
         local_base: request.with_changes && base != head,
+        continues: continued,
         cr: request.cr.clone(),
         task: task(request)?,
         policy: in_force,
@@ -182,7 +190,10 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
 
 /// The policy in force: that of the commit that is checked out, else the built-in one. Never the work
 /// tree's copy, never the base's.
-fn in_force(repo: &Repo, head: &Oid) -> Result<(Policy, PolicyInForce, Vec<u8>, Vec<String>), Failure> {
+pub(super) fn in_force(
+    repo: &Repo,
+    head: &Oid,
+) -> Result<(Policy, PolicyInForce, Vec<u8>, Vec<String>), Failure> {
     use crate::policy::PATH;
     let objects = repo.objects()?;
     let entry = objects.entry_at(&objects.commit(head)?.tree, PATH)?;
@@ -264,7 +275,13 @@ fn task(request: &Request) -> Result<Option<Vec<u8>>, Failure> {
 fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<Tip>, Failure> {
     let mut found = None;
     for tip in ledger.tips()?.tips {
-        let Some(head) = tip.head() else { continue };
+        let Some(head) = tip.head() else {
+            // A newer version may be at work on it: its name is not free.
+            if tip.event.envelope().name.is_some_and(|n| n == *name || n.collides(name)) {
+                tip.understood()?;
+            }
+            continue;
+        };
         let gone = |head: &Head| {
             head.phase == Phase::Pruned
                 || head.phase == Phase::Failed && !home.root.join(head.name.as_str()).exists()
@@ -282,10 +299,17 @@ fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<T
     Ok(found)
 }
 
+/// Where an applied run goes on: the same run and branch, from the snapshot that landed.
+fn landed(tip: &Tip) -> Result<(RunId, String, Oid), Failure> {
+    let head = &tip.understood()?.head;
+    let result = head.result.as_ref().ok_or_else(|| Failure::fatal("an applied run without a result"))?;
+    Ok((tip.run.clone(), head.branch.clone(), result.snapshot.clone()))
+}
+
 /// Refuses a branch name that is taken, or that another branch's name makes impossible.
-fn free_branch(repo: &Repo, branch: &str) -> Result<(), Failure> {
+fn free_branch(branches: &[Branch], branch: &str) -> Result<(), Failure> {
     let fold = branch.to_lowercase();
-    for tip in repo.refs(&["refs/heads/"])? {
+    for tip in branches.iter().filter(|b| b.name.starts_with("refs/heads/")) {
         let other = tip.name.to_lowercase();
         let clash = other == fold
             || fold.strip_prefix(&other).is_some_and(|rest| rest.starts_with('/'))
@@ -387,7 +411,7 @@ pub fn execute<'r>(repo: &'r Repo, plan: Plan) -> Result<Ready<'r>, Failure> {
 /// The limits of a run, from the policy that was in force when it was cut.
 pub fn limits(run: &Open<'_>) -> Result<Limits, Failure> {
     let head = &run.tip.understood()?.head;
-    Ok(policy_of(run)?.limits(&head.role).map_err(Failure::from)?)
+    policy_of(run)?.limits(&head.role).map_err(Failure::from)
 }
 
 /// The policy that was in force when a run was cut.

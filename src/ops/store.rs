@@ -62,8 +62,6 @@ impl Recipe<'_> {
         let mut attributes = personal(config, "core.attributesfile", "attributes")?;
         line_end(&mut attributes);
         attributes.extend(read_text(&self.repo.common_dir().join("info/attributes"))?);
-        let mut alternates = self.repo.common_dir().join("objects").as_os_str().as_bytes().to_vec();
-        alternates.push(b'\n');
         let mut gitdir = self.layout.tree().join(".git").as_os_str().as_bytes().to_vec();
         gitdir.push(b'\n');
         let mut dot_git = b"gitdir: ".to_vec();
@@ -76,7 +74,7 @@ impl Recipe<'_> {
             fixed("store/info/exclude", exclude, false),
             fixed("store/info/excludes-user", personal(config, "core.excludesfile", "ignore")?, false),
             fixed("store/info/attributes", attributes, false),
-            fixed("store/objects/info/alternates", alternates, true),
+            fixed(ALTERNATES, alternates(self.repo), true),
             fixed("store/worktrees/tree/commondir", b"../..\n".to_vec(), true),
             fixed("store/worktrees/tree/gitdir", gitdir, true),
             fixed("tree/.git", dot_git, true),
@@ -106,6 +104,14 @@ impl Recipe<'_> {
         }
         text
     }
+}
+
+/// The file that lends a store the objects of the main repository.
+pub const ALTERNATES: &str = "store/objects/info/alternates";
+
+/// Its content.
+pub fn alternates(repo: &Repo) -> Vec<u8> {
+    [repo.common_dir().join("objects").as_os_str().as_bytes(), b"\n"].concat()
 }
 
 /// The settings that a git directory made by us for this repository carries, for engine and snapshot alike.

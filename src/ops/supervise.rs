@@ -7,9 +7,10 @@ use super::{Open, confine, spawn};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
-use crate::os::cage::{Cage, Output, Stdio};
+use crate::os::cage::{Cage, CageError, Output, Stdio};
 use crate::os::lock::Lock;
 use crate::os::{background, process};
+use crate::text::Untrusted;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
@@ -58,11 +59,16 @@ pub fn prepare(
 /// Whether an engine may work in a run as the ledger has it.
 fn can_start(head: &Head) -> Result<(), Failure> {
     match head.phase {
-        Phase::Ready | Phase::Engaged | Phase::Proposed | Phase::Kept | Phase::Failed => Ok(()),
-        // A word of a person stands on the result; work on top would make it a word about something else.
-        Phase::Approved | Phase::Applied | Phase::Rejected => {
-            Err(Failure::fatal(format!("run '{}' is over: a person has decided on it", head.name)))
-        }
+        // What comes next is another result, and no word about an earlier one carries over to it.
+        Phase::Ready
+        | Phase::Engaged
+        | Phase::Proposed
+        | Phase::Approved
+        | Phase::Kept
+        | Phase::Applied
+        | Phase::Failed => Ok(()),
+        Phase::Rejected => Err(Failure::fatal(format!("run '{}' was rejected", head.name))
+            .hint("cut a new one under another name")),
         Phase::Pruned => Err(Failure::fatal(format!("run '{}' was pruned", head.name))),
     }
 }
@@ -76,7 +82,7 @@ pub fn run(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result
     let (ended, failure) = match outcome {
         Ok(outcome) => (outcome.ended, None),
         // The engine never ran; the run still ends with what is on disk.
-        Err(e) => (Ended::Unseen, Some(Failure::from(e))),
+        Err(e) => (Ended::Unseen, Some(not_started(e, &prepared.command))),
     };
     let limits = spawn::limits(run)?;
     let finished = finish(run, &limits, ended, seconds, super::now())?;
@@ -109,11 +115,21 @@ pub fn detach(run: &Open<'_>) -> Result<bool, Failure> {
 
 /// A command of the person's in the run's tree. No event: what it changes is in the next snapshot.
 pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
+    // A folder of PATH that the cage does not show would make "not found" a "permission denied".
+    command.first().map_or(Ok(()), |program| super::engine::present(program))?;
     super::freeze(run)?;
     let cage = confine::engine(run, Vec::new())?;
     confine::prove(run, &cage)?;
-    let outcome = cage.run(command, stdio(false), &run.lock, None)?;
+    let outcome = cage.run(command, stdio(false), &run.lock, None).map_err(|e| not_started(e, command))?;
     Ok(status(outcome.ended))
+}
+
+/// Says which program it was.
+fn not_started(e: CageError, command: &[OsString]) -> Failure {
+    let program =
+        command.first().map(|p| Untrusted::new(p.as_encoded_bytes()).to_string()).unwrap_or_default();
+    let failure = Failure::from(e);
+    Failure { message: format!("{}: '{program}'", failure.message), ..failure }
 }
 
 /// Ends a run's engine through its supervisor, which then takes the snapshot. Returns one sentence.

@@ -1,6 +1,6 @@
 //! Going into the background.
 
-use super::{files, lock::Lock, process};
+use super::{lock::Lock, process};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::Path;
@@ -34,15 +34,36 @@ pub fn detach(log: &Path, lock: &Lock) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Pages a manual page (roff source) through man(1). `false` when there is no man(1) here.
-pub fn man(page: &[u8]) -> io::Result<bool> {
-    use std::process::{Command, Stdio};
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("git-agent.man");
-    files::write_new(&path, page, 0o600)?;
-    match Command::new("man").arg("-l").arg(&path).stdin(Stdio::inherit()).status() {
-        Ok(status) => Ok(status.success()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e),
+/// Does `work` in a process of its own that nobody waits for: a session leader's child with the lowest
+/// priority, without any descriptor of ours. Returns when it has started.
+pub fn aside(work: impl FnOnce()) -> io::Result<()> {
+    if let Some(child) = process::fork()? {
+        process::wait(child)?;
+        return Ok(());
     }
+    // Forked once more, so that the init process reaps it and not whoever called us.
+    let status = i32::from(rustix::process::setsid().is_err());
+    if status == 0 && matches!(process::fork(), Ok(None)) {
+        let quiet = || -> io::Result<()> {
+            let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+            rustix::stdio::dup2_stdin(&nothing)?;
+            rustix::stdio::dup2_stdout(&nothing)?;
+            rustix::stdio::dup2_stderr(&nothing)?;
+            drop(nothing);
+            close_from(3);
+            let _ = rustix::process::nice(19);
+            Ok(())
+        };
+        let _ = quiet().map(|()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)));
+        process::exit_now(0);
+    }
+    process::exit_now(status);
+}
+
+/// Closes every descriptor from `first` on. Only in a forked child that uses none of them any more.
+#[allow(unsafe_code)]
+fn close_from(first: u32) {
+    // SAFETY: the values that own these descriptors belong to the parent; the child ends in `exit_now` and
+    // runs none of their destructors.
+    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
 }

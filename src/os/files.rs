@@ -80,6 +80,15 @@ pub fn lstat(path: &Path) -> io::Result<Option<Meta>> {
     absent(fs::lstat(path)).map(|s| s.map(|s| Meta::of(&s)))
 }
 
+/// When the status of a path below `root` last changed (`ctime`, which nobody can set back): seconds since the
+/// epoch and nanoseconds. `None` when it does not exist.
+pub fn status_time(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Option<(i64, u32)>> {
+    let Some((folder, name)) = absent_io(parent_beneath(root, path))? else { return Ok(None) };
+    let stat = absent(fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW))?;
+    #[allow(clippy::unnecessary_cast)] // the field types differ between architectures
+    Ok(stat.map(|s| (s.st_ctime as i64, s.st_ctime_nsec as u32)))
+}
+
 /// Reads a regular file of at most `max` bytes. `None` when it does not exist. A link, a directory or a
 /// special file is an error (a fifo does not block), and so is a file that is larger.
 pub fn read_bounded(path: &Path, max: u64) -> io::Result<Option<Vec<u8>>> {

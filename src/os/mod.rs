@@ -4,12 +4,15 @@
 // The banned calls are banned elsewhere so that they are made here.
 #![allow(clippy::disallowed_methods)]
 
+pub mod ancestry;
 pub mod background;
 pub mod cage;
 pub mod files;
 pub mod lock;
+pub mod place;
 pub mod process;
 pub mod remove;
+pub mod viewer;
 pub mod walk;
 
 /// Fills `bytes` from the kernel's random source (`getrandom(2)`).

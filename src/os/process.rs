@@ -62,7 +62,12 @@ pub(super) fn current_user_ids() -> Identity {
 }
 
 /// The dynamic range of systemd, in which no person and no service has an id.
-const RUN_UIDS: std::ops::RangeInclusive<u32> = 61184..=65519;
+pub(super) const RUN_UIDS: std::ops::RangeInclusive<u32> = 61184..=65519;
+
+/// Whether this is a user that [`pick_run_uid`] could have picked.
+pub(super) fn is_dedicated(identity: Identity) -> bool {
+    RUN_UIDS.contains(&identity.uid)
+}
 
 /// A user for one run: an id of systemd's dynamic range without a passwd entry and without a process, looked
 /// for from a place that `seed` decides. Group = user. `PermissionDenied` when we cannot become it

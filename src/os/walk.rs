@@ -4,7 +4,8 @@
 use super::files::{self, Meta, beneath, parent_beneath};
 use rustix::fs::{self, AtFlags, FileType, OFlags};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 /// What [`survey`] found: paths relative to the root, raw bytes, `/` between components, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -105,6 +106,36 @@ impl Survey {
     }
 }
 
+/// Something at or below `root` whose status changed after `than` (`ctime`, which nobody can set back), or that
+/// cannot be looked at: a file if there is one, else a folder. The root itself counts (as `.`); nothing behind a
+/// link or a mount point does.
+pub fn changed_since(root: BorrowedFd<'_>, than: (i64, u32)) -> io::Result<Option<Vec<u8>>> {
+    #[allow(clippy::unnecessary_cast)] // the field types differ between architectures
+    let newer = |s: &fs::Stat| (s.st_ctime as i64, s.st_ctime_nsec as u32) > than;
+    let mut changed = newer(&fs::fstat(root)?).then(|| b".".to_vec());
+    let mut pending = vec![Vec::new()];
+    while let Some(folder) = pending.pop() {
+        let Ok((fd, entries)) = open_list(root, &folder) else { return Ok(Some(folder)) };
+        for (name, kind) in entries {
+            let path =
+                if folder.is_empty() { name.clone() } else { [folder.as_slice(), b"/", &name].concat() };
+            match fs::statat(&fd, std::ffi::OsStr::from_bytes(&name), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if !newer(&stat) => {}
+                Ok(_) if kind == FileType::Directory => {
+                    if changed.as_deref().is_none_or(|c| c == b".") {
+                        changed = Some(path.clone());
+                    }
+                }
+                _ => return Ok(Some(path)),
+            }
+            if kind == FileType::Directory {
+                pending.push(path);
+            }
+        }
+    }
+    Ok(changed)
+}
+
 /// `lstat` of a relative path below `root`, through no link on the way. `None` when it, or a folder on the
 /// way, does not exist.
 pub fn lstat(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Option<Meta>> {
@@ -114,6 +145,12 @@ pub fn lstat(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Option<Meta>> {
 }
 
 fn list(root: BorrowedFd<'_>, folder: &[u8]) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+    open_list(root, folder).map(|(_, entries)| entries)
+}
+
+type Entries = Vec<(Vec<u8>, FileType)>;
+
+fn open_list(root: BorrowedFd<'_>, folder: &[u8]) -> io::Result<(OwnedFd, Entries)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = if folder.is_empty() {
         fs::openat(root, ".", flags, fs::Mode::empty())?
@@ -140,7 +177,7 @@ fn list(root: BorrowedFd<'_>, folder: &[u8]) -> io::Result<Vec<(Vec<u8>, FileTyp
         };
         entries.push((name.to_vec(), kind));
     }
-    Ok(entries)
+    Ok((fd, entries))
 }
 
 #[cfg(test)]
@@ -191,15 +228,38 @@ mod tests {
     }
 
     #[test]
+    fn a_change_is_seen_and_a_read_is_none() {
+        let t = tempfile::tempdir().unwrap();
+        let tree = t.path().join("tree");
+        files::create_dirs(&tree.join("a/b"), 0o755).unwrap();
+        files::write_new(&tree.join("a/b/f"), b"1", 0o644).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        files::create_dir(&t.path().join("mark"), 0o755).unwrap();
+        let mark = files::lstat(&t.path().join("mark")).unwrap().unwrap().mtime;
+        let root = Dir::open(&tree).unwrap();
+        assert_eq!(changed_since(root.as_fd(), mark).unwrap(), None);
+        std::fs::read(tree.join("a/b/f")).unwrap();
+        assert_eq!(changed_since(root.as_fd(), mark).unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        files::set_mode(&tree.join("a/b/f"), 0o600).unwrap();
+        assert_eq!(changed_since(root.as_fd(), mark).unwrap().unwrap(), b"a/b/f");
+        assert_eq!(changed_since(root.as_fd(), (0, 0)).unwrap().unwrap(), b".");
+    }
+
+    #[test]
     fn a_path_that_is_too_long_is_unreadable_not_an_overflow() {
         let t = tempfile::tempdir().unwrap();
         let mut at = Dir::open(t.path()).unwrap();
-        for _ in 0..2500 {
-            at.create_dir_at(b"d", 0o755).unwrap();
-            at = at.dir_at(b"d").unwrap();
+        let long = [b'd'; 200];
+        for _ in 0..30 {
+            at.create_dir_at(&long, 0o755).unwrap();
+            at = at.dir_at(&long).unwrap();
         }
         let root = Dir::open(t.path()).unwrap();
-        assert_eq!(survey(root.as_fd(), &|_| true, &mut |_, f| Ok::<_, io::Error>(f)).unwrap().unreadable.len(), 1);
-        crate::os::remove::tree(root.as_fd(), "d".as_ref()).unwrap();
+        assert_eq!(
+            survey(root.as_fd(), &|_| true, &mut |_, f| Ok::<_, io::Error>(f)).unwrap().unreadable.len(),
+            1
+        );
+        crate::os::remove::tree(root.as_fd(), "d".repeat(200).as_ref()).unwrap();
     }
 }

@@ -324,7 +324,7 @@ impl Default for Approval {
     }
 }
 
-/// How long things stay. Not enforced yet; read by `prune`.
+/// How long things stay. Read by `prune`, `apply` and `discard`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Ledger and snapshot of a terminal run.
@@ -493,7 +493,6 @@ impl Policy {
             used("approval", Approval { lines: BTreeMap::new(), ..later.approval.clone() } != none.approval),
             used("protect", later.protect.iter().any(|p| p.value.1 != Protection::Pusher)),
             used("risk", !later.risk.is_empty()),
-            used("retention", later.retention != none.retention),
             used("pool", later.pool != 0),
         ]
         .into_iter()

@@ -5,7 +5,10 @@ use super::time::rfc3339;
 use crate::ledger::{Listing, RunLine};
 use crate::model::{Ended, Event, RunState};
 use crate::ops::Open;
+use crate::ops::discard::Discarded;
 use crate::ops::finish::Finished;
+use crate::ops::prune::Done;
+use crate::ops::review::Review;
 use crate::ops::show::Shown;
 use crate::ops::spawn::Ready;
 use serde_json::{Map, Value, json};
@@ -69,6 +72,48 @@ pub fn shown(shown: &Shown) -> Value {
         });
     }
     value
+}
+
+/// Answer of `review --json`. `digest` is the change's, and no other key has that name.
+pub fn review(review: &Review) -> Value {
+    let (shown, result) = (&review.shown, &review.result);
+    let paths: Vec<Value> = review
+        .changes
+        .iter()
+        .map(|c| {
+            json!({
+                "path": crate::text::quote_path(&c.path),
+                "old_mode": format!("{:06o}", c.old_mode),
+                "new_mode": format!("{:06o}", c.new_mode),
+            })
+        })
+        .collect();
+    let engines: Vec<Value> =
+        review.engines.iter().map(|(name, cage)| json!({ "engine": name, "cage": cage })).collect();
+    json!({
+        "v": 1,
+        "run": shown.tip.run.as_str(),
+        "name": shown.head.name.as_str(),
+        "role": shown.head.role.as_str(),
+        "state": shown.state.as_str(),
+        "task": shown.task.as_ref().map(|t| String::from_utf8_lossy(t).into_owned()),
+        "digest": result.change.to_string(),
+        "base": result.base.as_str(),
+        "snapshot": result.snapshot.as_str(),
+        "target": review.target,
+        "drift": { "commits": review.drift.commits, "same_paths": review.drift.same_paths },
+        "engines": engines,
+        "ended": ended(result.ended),
+        "seconds": result.seconds,
+        "policy": { "source": review.policy.source, "sha256": review.policy.sha256.to_string() },
+        "files": result.files,
+        "added": review.lines.0,
+        "removed": review.lines.1,
+        "paths": paths,
+        "risks": review.risks.iter().map(|(p, why)| json!({ "path": p, "why": why })).collect::<Vec<_>>(),
+        "outside": review.breaches,
+        "report": result.report,
+    })
 }
 
 /// Answer of `log --json`.
@@ -146,6 +191,45 @@ fn result(finished: &Finished) -> Map<String, Value> {
         Value::Object(map) => map,
         _ => Map::new(),
     }
+}
+
+/// Answer of `prune --json`.
+pub fn pruned(done: &Done, dry_run: bool) -> Value {
+    let path = |p: &std::path::Path| p.to_string_lossy().into_owned();
+    let items: Vec<Value> = done
+        .items
+        .iter()
+        .map(|i| {
+            json!({
+                "run": i.run.as_str(),
+                "name": i.name.as_str(),
+                "why": i.why.as_str(),
+                "reason": i.why.sentence(),
+                "path": i.seen.as_ref().map(|s| path(&s.path)),
+                "branch": i.branch.as_ref().map(|(name, _)| name),
+                "processes": i.processes.iter().map(|p| p.pid).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let kept: Vec<Value> = done
+        .kept
+        .iter()
+        .map(|k| json!({ "name": k.name, "path": k.path.as_deref().map(path), "why": k.why, "refused": k.refused }))
+        .collect();
+    let names: Vec<&str> = done.half_made.iter().map(crate::model::RunName::as_str).collect();
+    let trash: Vec<_> = done.trash.iter().map(|n| n.to_string_lossy()).collect();
+    json!({ "v": 1, "dry_run": dry_run, "pruned": items, "kept": kept, "half_made": names, "trash": trash })
+}
+
+/// Answer of `discard --json`.
+pub fn discarded(discarded: &Discarded) -> Value {
+    json!({
+        "v": 1,
+        "name": discarded.name.as_str(),
+        "state": "rejected",
+        "snapshot": discarded.snapshot.as_ref().map(|s| s.as_str()),
+        "tree_gone": discarded.tree.as_ref().is_none_or(|t| t.gone),
+    })
 }
 
 fn ended(ended: Ended) -> Value {

@@ -2,8 +2,12 @@
 //! prints.
 
 pub mod json;
+pub mod landing;
 mod out;
+pub mod pager;
+pub mod prompt;
 pub mod report;
+pub mod review;
 pub mod time;
 
 pub use out::Out;

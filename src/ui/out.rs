@@ -90,6 +90,25 @@ impl Out {
         if self.color_answer { text.bold().to_string() } else { text.to_owned() }
     }
 
+    /// What deserves a second look.
+    pub fn alarm(&self, text: &str) -> String {
+        if self.color_answer { text.yellow().to_string() } else { text.to_owned() }
+    }
+
+    /// One line of a diff, already escaped.
+    pub fn diff_line(&self, line: &str, header: bool) -> String {
+        if !self.color_answer {
+            return line.to_owned();
+        }
+        match line.as_bytes().first() {
+            _ if header => line.bold().to_string(),
+            Some(b'+') => line.green().to_string(),
+            Some(b'-') => line.red().to_string(),
+            Some(b'@') => line.cyan().to_string(),
+            _ => line.to_owned(),
+        }
+    }
+
     /// A run state, coloured by what it asks of the person.
     pub fn state(&self, state: crate::model::RunState, width: usize) -> String {
         use crate::model::RunState as S;

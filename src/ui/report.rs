@@ -5,8 +5,11 @@ use super::{Out, time};
 use crate::ledger::{Listing, RunLine};
 use crate::model::{Body, CageReport, Decoded, Ended, Event, Listed, Report, RunResult, RunState};
 use crate::ops::Open;
+use crate::ops::discard::Discarded;
 use crate::ops::engine::EnginePlan;
 use crate::ops::finish::Finished;
+use crate::ops::prune::Done;
+use crate::ops::review::Review;
 use crate::ops::show::Shown;
 use crate::ops::spawn::Ready;
 use crate::ops::supervise::Prepared;
@@ -56,16 +59,55 @@ pub fn finished(run: &Open<'_>, finished: &Finished) -> String {
     text
 }
 
-fn files(n: u64) -> String {
-    match n {
-        0 => "no changes".into(),
-        1 => "1 file changed".into(),
-        n => format!("{n} files changed"),
+/// What prune did, or would do; empty when nothing.
+pub fn pruned(done: &Done, dry_run: bool) -> String {
+    let would = if dry_run { "would " } else { "" };
+    let verb = |word: &str| format!("{would}{word}{}", if dry_run { "" } else { "d" });
+    let mut lines = Vec::new();
+    for item in &done.items {
+        let what = if item.seen.is_some() { verb("prune") } else { verb("close") };
+        let mut line = format!("{what} {}: {}", item.name, item.why.sentence());
+        if let Some((branch, _)) = &item.branch {
+            let _ = write!(line, "; branch {}", Untrusted::new(branch.trim_start_matches("refs/heads/")));
+        }
+        if !item.processes.is_empty() {
+            let _ = write!(line, "; {} of its processes ended", item.processes.len());
+        }
+        lines.push(line);
+    }
+    for name in &done.half_made {
+        lines.push(format!("{} half-made run {name}", if dry_run { "would undo" } else { "undid" }));
+    }
+    if !done.trash.is_empty() {
+        lines.push(format!("{} what an earlier prune left: {}", verb("delete"), done.trash.len()));
+    }
+    lines.join("\n")
+}
+
+/// After a discard.
+pub fn discarded(discarded: &Discarded) -> String {
+    let name = &discarded.name;
+    match &discarded.snapshot {
+        Some(snapshot) => format!("discarded run {name}; what it left is still {}", snapshot.short()),
+        None => format!("discarded run {name}; it left nothing"),
     }
 }
 
+/// A number of changed files.
+pub fn files(n: u64) -> String {
+    match n {
+        0 => "no changes".into(),
+        n => format!("{} changed", files_word(n)),
+    }
+}
+
+/// A number of files.
+pub fn files_word(n: u64) -> String {
+    if n == 1 { "1 file".into() } else { format!("{n} files") }
+}
+
 /// What a tree cannot hold, one line a kind.
-fn peculiar(report: &Report) -> Vec<String> {
+pub fn peculiar(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     let mut add = |what: &str, list: &Listed| {
         if !list.is_empty() {
@@ -89,6 +131,22 @@ fn peculiar(report: &Report) -> Vec<String> {
     add("the agent's own commits", &report.commits);
     lines.extend(report.repaired.iter().chain(&report.notes).map(|n| Untrusted::new(n).to_string()));
     lines
+}
+
+/// After an approval.
+pub fn approved(review: &Review, how: crate::model::How) -> String {
+    let name = &review.shown.head.name;
+    format!(
+        "approved run {name}: {} ({})\nhint: land it with: git agent apply {name}",
+        review.result.change,
+        self::how(how)
+    )
+}
+
+/// After a person left a run for later.
+pub fn kept(review: &Review) -> String {
+    let name = &review.shown.head.name;
+    format!("left run {name} as it is\nhint: a worktree of its result: git agent checkout {name}")
 }
 
 /// The table of `git agent list`; empty without runs.
@@ -184,11 +242,11 @@ pub fn shown(out: &Out, shown: &Shown) -> String {
             field("Engine", &format!("{} ({})", Untrusted::new(&e.engine), cage(&e.cage)));
         }
     }
-    let last = shown.chain.known().filter_map(|(_, e)| match &e.body {
+    let mut last = shown.chain.known().filter_map(|(_, e)| match &e.body {
         Body::Result(r) => Some(r),
         _ => None,
     });
-    if let Some(result) = last.last() {
+    if let Some(result) = last.next_back() {
         text.push_str(&result_text(result));
     }
     if let Some((v, kind)) = shown.chain.unknown() {
@@ -218,12 +276,14 @@ fn result_text(r: &RunResult) -> String {
     text
 }
 
-fn cage(cage: &CageReport) -> String {
+/// What held an engine, in short.
+pub fn cage(cage: &CageReport) -> String {
     let held = cage.canaries.iter().filter(|c| c.held).count();
     format!("tier {}, network {}, canaries {held}/{}", cage.tier, cage.network, cage.canaries.len())
 }
 
-fn ended(ended: Ended) -> String {
+/// How an engine ended.
+pub fn ended(ended: Ended) -> String {
     match ended {
         Ended::Exit(status) => format!("engine exited with {status}"),
         Ended::Signal(signal) => format!("engine was killed by signal {signal}"),

@@ -30,21 +30,31 @@ pub fn ago(then: i64, now: i64) -> String {
     format!("{n} {unit}{} ago", if n == 1 { "" } else { "s" })
 }
 
-/// A length of time such as `90s`, `45m`, `2h` or `1d`; a bare number is seconds.
+/// A length of time such as `90s`, `45m`, `2h`, `1h30m` or `1d`; a bare number is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("not a duration: '{text}' (write 90s, 45m, 2h or 1d)");
-    let (digits, factor) = match text.as_bytes().last() {
-        Some(b's') => (&text[..text.len() - 1], 1),
-        Some(b'm') => (&text[..text.len() - 1], 60),
-        Some(b'h') => (&text[..text.len() - 1], 3600),
-        Some(b'd') => (&text[..text.len() - 1], 86_400),
-        _ => (text, 1),
-    };
-    let n: u64 = digits.parse().map_err(|_| bad())?;
-    match n.checked_mul(factor) {
-        Some(0) | None => Err(bad()),
-        Some(s) => Ok(Duration::from_secs(s)),
+    let bad = || format!("not a duration: '{text}' (write 90s, 45m, 2h, 1h30m or 1d)");
+    if let Ok(seconds @ 1..) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
     }
+    let (mut total, mut rest, mut last) = (0_u64, text, u64::MAX);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let factor = match rest.as_bytes().get(digits) {
+            Some(b's') => 1,
+            Some(b'm') => 60,
+            Some(b'h') => 3600,
+            Some(b'd') => 86_400,
+            _ => return Err(bad()),
+        };
+        // From the largest unit down, each once: `30m1h` is a slip.
+        if factor >= last {
+            return Err(bad());
+        }
+        let n: u64 = rest[..digits].parse().map_err(|_| bad())?;
+        total = n.checked_mul(factor).and_then(|n| total.checked_add(n)).ok_or_else(bad)?;
+        (rest, last) = (&rest[digits + 1..], factor);
+    }
+    if total == 0 { Err(bad()) } else { Ok(Duration::from_secs(total)) }
 }
 
 #[cfg(test)]
@@ -55,7 +65,21 @@ mod tests {
     fn durations() {
         assert_eq!(parse_duration("2h").unwrap().as_secs(), 7200);
         assert_eq!(parse_duration("90").unwrap().as_secs(), 90);
-        for bad in ["", "h", "0", "-1s", "1w", "99999999999999999999d"] {
+        assert_eq!(parse_duration("1d1h30m5s").unwrap().as_secs(), 91_805);
+        for bad in [
+            "",
+            "h",
+            "0",
+            "0s",
+            "-1s",
+            "+1",
+            "1w",
+            "30m1h",
+            "1h1h",
+            "1h30",
+            "\u{661}s",
+            "99999999999999999999d",
+        ] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }

@@ -22,15 +22,27 @@ const ROWS: &[Row] = &[
     Row("fs07 rename over", "echo evil >f; mv f $OUT/file"),
     Row("fs07 rename a folder out", "mkdir dd; mv dd $OUT/dd"),
     Row("fs08 truncate", "/usr/bin/python3 -c 'import os,sys; os.truncate(sys.argv[1], 0)' $MAIN/src/a"),
-    Row("fs08 O_TRUNC", "/usr/bin/python3 -c 'import os,sys; os.open(sys.argv[1], os.O_WRONLY|os.O_TRUNC)' $MAIN/src/a"),
+    Row(
+        "fs08 O_TRUNC",
+        "/usr/bin/python3 -c 'import os,sys; os.open(sys.argv[1], os.O_WRONLY|os.O_TRUNC)' $MAIN/src/a",
+    ),
     Row("fs09 hard link", "ln $OUT/file hl; echo evil >hl"),
     Row("fs09 hard link out", "echo evil >hl2; ln hl2 $OUT/linked"),
     Row("fs11 proc root", "echo evil >/proc/self/root$MAIN/src/a"),
     Row("fs11 proc cwd", "echo evil >/proc/self/cwd/../../../$REL/src/a"),
     Row("fs11 proc parent", "echo evil >/proc/$PPID/root$MAIN/src/a"),
-    Row("fs12 O_PATH", "/usr/bin/python3 -c 'import os,sys; d=os.open(sys.argv[1], os.O_PATH|os.O_DIRECTORY); os.write(os.open(\"a\", os.O_WRONLY, dir_fd=d), b\"evil\")' $MAIN/src"),
-    Row("fs12 O_PATH reopened", "/usr/bin/python3 -c 'import os,sys; d=os.open(sys.argv[1], os.O_PATH); os.write(os.open(\"/proc/self/fd/%d\" % d, os.O_WRONLY), b\"evil\")' $MAIN/src/a"),
-    Row("fs12 O_TMPFILE", "/usr/bin/python3 -c 'import os,sys; f=os.open(sys.argv[1], os.O_TMPFILE|os.O_RDWR, 0o644); os.write(f, b\"evil\"); os.link(\"/proc/self/fd/%d\" % f, sys.argv[1]+\"/tmpfiled\", src_dir_fd=os.open(\"/\", os.O_PATH), follow_symlinks=True)' $OUT"),
+    Row(
+        "fs12 O_PATH",
+        "/usr/bin/python3 -c 'import os,sys; d=os.open(sys.argv[1], os.O_PATH|os.O_DIRECTORY); os.write(os.open(\"a\", os.O_WRONLY, dir_fd=d), b\"evil\")' $MAIN/src",
+    ),
+    Row(
+        "fs12 O_PATH reopened",
+        "/usr/bin/python3 -c 'import os,sys; d=os.open(sys.argv[1], os.O_PATH); os.write(os.open(\"/proc/self/fd/%d\" % d, os.O_WRONLY), b\"evil\")' $MAIN/src/a",
+    ),
+    Row(
+        "fs12 O_TMPFILE",
+        "/usr/bin/python3 -c 'import os,sys; f=os.open(sys.argv[1], os.O_TMPFILE|os.O_RDWR, 0o644); os.write(f, b\"evil\"); os.link(\"/proc/self/fd/%d\" % f, sys.argv[1]+\"/tmpfiled\", src_dir_fd=os.open(\"/\", os.O_PATH), follow_symlinks=True)' $OUT",
+    ),
     Row("fs17 shell and git files of the user", "echo evil >>$HOMEDIR/.bashrc"),
     Row("fs17 profile", "echo evil >>$HOMEDIR/.profile"),
     Row("fs17 gitconfig", "echo evil >>$HOMEDIR/.gitconfig"),
@@ -50,7 +62,10 @@ const ROWS: &[Row] = &[
     Row("gt01 stash", "git -C $MAIN stash -q"),
     Row("gt02 GIT_DIR", "GIT_DIR=$MAIN/.git GIT_WORK_TREE=$MAIN git checkout -q -f HEAD -- ."),
     Row("gt02 --git-dir", "git --git-dir=$MAIN/.git --work-tree=$MAIN rm -q --cached src/a"),
-    Row("gt03 update-ref", "git -C $MAIN update-ref refs/heads/main $(git -C $MAIN commit-tree -m evil 4b825dc642cb6eb9a060e54bf8d69288fbee4904)"),
+    Row(
+        "gt03 update-ref",
+        "git -C $MAIN update-ref refs/heads/main $(git -C $MAIN commit-tree -m evil 4b825dc642cb6eb9a060e54bf8d69288fbee4904)",
+    ),
     Row("gt03 by hand", "echo 0000 >$MAIN/.git/refs/heads/main"),
     Row("gt04 hooks", "echo evil >$MAIN/.git/hooks/pre-commit"),
     Row("gt05 config", "git config --file $MAIN/.git/config core.fsmonitor evil"),
@@ -77,7 +92,14 @@ fn world<'s>(s: &'s Sandbox, name: &str) -> World<'s> {
     let sib = s.repo_with(&format!("{name}-evil"), &[]);
     let out = s.dir().join(format!("{name}.outside"));
     let home = s.dir().join(format!("{name}.home"));
-    for folder in [&out, &home, &home.join(".cargo"), &home.join(".cargo/bin"), &home.join(".npm"), &home.join(".cache")] {
+    for folder in [
+        &out,
+        &home,
+        &home.join(".cargo"),
+        &home.join(".cargo/bin"),
+        &home.join(".npm"),
+        &home.join(".cache"),
+    ] {
         std::fs::create_dir(folder).unwrap();
     }
     std::fs::write(out.join("file"), "the user's\n").unwrap();
@@ -107,7 +129,8 @@ impl World<'_> {
             let text = inside.to_string_lossy();
             !(text.is_empty()
                 || text.starts_with("agent")
-                || ["refs", "refs/heads", "logs", "logs/refs", "logs/refs/heads", "objects"].contains(&&*text)
+                || ["refs", "refs/heads", "logs", "logs/refs", "logs/refs/heads", "objects"]
+                    .contains(&&*text)
                 || text.starts_with("refs/agent")
                 || text.starts_with("refs/heads/wt")
                 || text.starts_with("logs/refs/heads/wt")
@@ -126,7 +149,9 @@ fn controls(s: &Sandbox, rows: &[Row]) {
         std::fs::create_dir_all(&inside).unwrap();
         s.give(&s.dir().join(format!("x{i}")));
         s.run(&inside, "git", ["init", "-q"]).ok();
-        let script = script.replace("../../../$REL", "../../../../$REL").replace("/../../../../$REL", "/../../../$REL");
+        let script = script
+            .replace("../../../$REL", "../../../../$REL")
+            .replace("/../../../../$REL", "/../../../$REL");
         let before = format!("{:?}", all(&world));
         let _ = s.sh(&inside, &format!("{} {script}", world.vars)).status();
         assert_ne!(before, format!("{:?}", all(&world)), "{name}: the control changed nothing");
@@ -139,7 +164,13 @@ fn all(world: &World<'_>) -> Vec<String> {
         for path in crate::support::walk(root) {
             let meta = std::fs::symlink_metadata(&path).unwrap();
             let bytes = if meta.is_file() { std::fs::read(&path).unwrap() } else { Vec::new() };
-            lines.push(format!("{} {:?} {:?} {:?}", path.display(), meta.file_type(), meta.modified().unwrap(), bytes));
+            lines.push(format!(
+                "{} {:?} {:?} {:?}",
+                path.display(),
+                meta.file_type(),
+                meta.modified().unwrap(),
+                bytes
+            ));
         }
     }
     lines
@@ -159,7 +190,10 @@ fn denied(s: &Sandbox, rows: &[Row]) {
     for Row(name, script) in rows {
         let script = script.replace("../../../$REL", "../../../../../$REL");
         // Each in a process of its own, so that one which ends the shell does not hide the next.
-        let _ = world.repo.agent_args(["exec", "r", "--", "sh", "-c", &format!("{} {script}; true", world.vars)]).ok();
+        let _ = world
+            .repo
+            .agent_args(["exec", "r", "--", "sh", "-c", &format!("{} {script}; true", world.vars)])
+            .ok();
         for (before, after) in before.iter().zip(world.prints()) {
             let outcome = std::panic::catch_unwind(|| before.unchanged(&after));
             assert!(outcome.is_ok(), "{name}: {script}");
@@ -201,7 +235,17 @@ fn fs13_sc02_no_descriptor_and_no_secret_is_inherited() {
         let launch = |words: &str| {
             let mut command = s.command(&repo.dir, "bash");
             command.args(["-c", &format!("exec 5>>{t} 77>>{t} 200>>{t}; {words}", t = target.display())]);
-            for (k, v) in [("GH_TOKEN", "hunter2"), ("SSH_AUTH_SOCK", "/tmp/hunter2"), ("ANTHROPIC_API_KEY", "hunter2"), ("AWS_SECRET_ACCESS_KEY", "hunter2"), ("LD_LIBRARY_PATH", "/hunter2"), ("BASH_ENV", "/hunter2"), ("GIT_SSH_COMMAND", "hunter2"), ("NODE_OPTIONS", "--hunter2"), ("MY_OWN_PASSWORD", "hunter2")] {
+            for (k, v) in [
+                ("GH_TOKEN", "hunter2"),
+                ("SSH_AUTH_SOCK", "/tmp/hunter2"),
+                ("ANTHROPIC_API_KEY", "hunter2"),
+                ("AWS_SECRET_ACCESS_KEY", "hunter2"),
+                ("LD_LIBRARY_PATH", "/hunter2"),
+                ("BASH_ENV", "/hunter2"),
+                ("GIT_SSH_COMMAND", "hunter2"),
+                ("NODE_OPTIONS", "--hunter2"),
+                ("MY_OWN_PASSWORD", "hunter2"),
+            ] {
                 command.env(k, v);
             }
             crate::support::run(command, b"").ok()
@@ -255,7 +299,15 @@ fn gt23_gc_in_main_while_the_run_lives() {
         repo.git("reflog expire --expire=now --all");
         repo.git("gc -q --prune=now");
         repo.git_args(["cat-file", "-e", &tip]);
-        repo.agent_args(["exec", "r", "--", "sh", "-ec", "git log --oneline; git show HEAD:gone >/dev/null; git fsck; echo x >>gone; git commit -qam x"]).ok();
+        repo.agent_args([
+            "exec",
+            "r",
+            "--",
+            "sh",
+            "-ec",
+            "git log --oneline; git show HEAD:gone >/dev/null; git fsck; echo x >>gone; git commit -qam x",
+        ])
+        .ok();
         repo.git("gc -q --prune=now");
         repo.agent("finish r").ok();
         assert_eq!(repo.changed("r"), ["M gone"]);

@@ -20,13 +20,23 @@ fn ready<'s>(repo: &Repo<'s>, run: &str) -> PathBuf {
 
 /// `sh -c` as whoever owns the run, in a folder.
 fn plant(store: &std::path::Path, script: &str) {
-    let said = Command::new("sh").args(["-ec", script]).current_dir(store).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", "/nonexistent").output().unwrap();
+    let said = Command::new("sh")
+        .args(["-ec", script])
+        .current_dir(store)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .output()
+        .unwrap();
     assert!(said.status.success(), "{script}: {}", String::from_utf8_lossy(&said.stderr));
 }
 
 /// All objects of the main repository by name.
 fn objects(repo: &Repo<'_>) -> Vec<String> {
-    repo.git_args(["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"]).lines().map(str::to_owned).collect()
+    repo.git_args(["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"])
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// `finish` within the bound, and the one file is all that came.
@@ -68,7 +78,9 @@ fn i01_special_files_where_git_keeps_its_own() {
             let store = ready(&repo, &run);
             for (_, at) in &places {
                 let make = match make {
-                    "python" => format!("/usr/bin/python3 -c \"import socket,os; os.chdir(os.path.dirname('{at}')); socket.socket(socket.AF_UNIX).bind(os.path.basename('{at}'))\""),
+                    "python" => format!(
+                        "/usr/bin/python3 -c \"import socket,os; os.chdir(os.path.dirname('{at}')); socket.socket(socket.AF_UNIX).bind(os.path.basename('{at}'))\""
+                    ),
                     make => format!("{make} {at}"),
                 };
                 plant(&store, &format!("mkdir -p $(dirname {at}); rm -rf {at}; {make}"));
@@ -78,11 +90,19 @@ fn i01_special_files_where_git_keeps_its_own() {
         }
         // Devices, which only root can make.
         let store = ready(&repo, "device");
-        plant(&store, "mknod objects/info/commit-graph c 1 5; mknod refs/heads/zero c 1 5; mknod objects/pack/multi-pack-index b 7 0");
+        plant(
+            &store,
+            "mknod objects/info/commit-graph c 1 5; mknod refs/heads/zero c 1 5; mknod objects/pack/multi-pack-index b 7 0",
+        );
         finishes(&repo, "device");
         // The control: a fetch of ours from such a store waits for ever.
         let control = s.dir().join("control");
-        s.run(s.dir(), "git", ["clone", "-q", "--bare", "--no-local", repo.dir.to_str().unwrap(), control.to_str().unwrap()]).ok();
+        s.run(
+            s.dir(),
+            "git",
+            ["clone", "-q", "--bare", "--no-local", repo.dir.to_str().unwrap(), control.to_str().unwrap()],
+        )
+        .ok();
         plant(&control, "mkfifo objects/info/alternates");
         s.give(&control);
         let fetch = s.run(&repo.dir, "timeout", ["3", "git", "fetch", "-q", control.to_str().unwrap()]);
@@ -97,29 +117,55 @@ fn i02_gt20_forged_and_broken_objects() {
         // From inside: a commit of the agent's whose blob is missing, whose tree is of another type, whose
         // pack is corrupt, and an object that lies about its name. What is on disk counts all the same.
         let cases = [
-            ("missing", "echo x >f; git add f; git commit -qm x; o=$(git rev-parse HEAD:f); rm -f ../store/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-); rm f"),
-            ("forged", "echo good >f; git add f; o=$(git rev-parse :f); p=../store/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-); git commit -qm x; n=$(echo evil | git hash-object -w --stdin); chmod u+w $p; cp ../store/objects/$(echo $n | cut -c1-2)/$(echo $n | cut -c3-) $p; rm f"),
-            ("type", "c=$(git rev-parse HEAD); printf 'tree %s\\nauthor a <a> 1 +0000\\ncommitter a <a> 1 +0000\\n\\nx\\n' $c | git hash-object -t commit -w --stdin --literally >h; git update-ref HEAD $(cat h); rm h"),
-            ("corrupt", "echo x >f; git add f; git commit -qm x; git repack -adq; for p in ../store/objects/pack/*.pack; do chmod u+w $p; printf XXXXXXXXXXXXXXXXXXXX | dd of=$p bs=1 seek=20 conv=notrunc 2>/dev/null; done; rm f"),
-            ("garbage", "echo x >f; git add f; git commit -qm x; find ../store/objects -type f ! -name alternates -exec sh -c 'chmod u+w {}; echo garbage >{}' \\;; rm f"),
+            (
+                "missing",
+                "echo x >f; git add f; git commit -qm x; o=$(git rev-parse HEAD:f); rm -f ../store/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-); rm f",
+            ),
+            (
+                "forged",
+                "echo good >f; git add f; o=$(git rev-parse :f); p=../store/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-); git commit -qm x; n=$(echo evil | git hash-object -w --stdin); chmod u+w $p; cp ../store/objects/$(echo $n | cut -c1-2)/$(echo $n | cut -c3-) $p; rm f",
+            ),
+            (
+                "type",
+                "c=$(git rev-parse HEAD); printf 'tree %s\\nauthor a <a> 1 +0000\\ncommitter a <a> 1 +0000\\n\\nx\\n' $c | git hash-object -t commit -w --stdin --literally >h; git update-ref HEAD $(cat h); rm h",
+            ),
+            (
+                "corrupt",
+                "echo x >f; git add f; git commit -qm x; git repack -adq; for p in ../store/objects/pack/*.pack; do chmod u+w $p; printf XXXXXXXXXXXXXXXXXXXX | dd of=$p bs=1 seek=20 conv=notrunc 2>/dev/null; done; rm f",
+            ),
+            (
+                "garbage",
+                "echo x >f; git add f; git commit -qm x; find ../store/objects -type f ! -name alternates -exec sh -c 'chmod u+w {}; echo garbage >{}' \\;; rm f",
+            ),
         ];
         for (run, script) in cases {
             let started = Instant::now();
-            repo.spawn(&format!("--role developer --run {run}"), &format!("{script}; printf {run} >kept")).ok();
+            repo.spawn(&format!("--role developer --run {run}"), &format!("{script}; printf {run} >kept"))
+                .ok();
             assert!(started.elapsed() < BOUND);
             assert_eq!(repo.changed(run), ["A kept"], "{run}");
             repo.git("fsck --full --strict");
             assert!(repo.git("for-each-ref refs/agent-local").is_empty(), "{run}: broken commits were kept");
         }
         // The sound ones are kept.
-        repo.spawn("--role developer --run sound", "echo x >f; git add f; git commit -qm x; rm f; echo >kept").ok();
+        repo.spawn(
+            "--role developer --run sound",
+            "echo x >f; git add f; git commit -qm x; rm f; echo >kept",
+        )
+        .ok();
         assert_eq!(repo.git("for-each-ref refs/agent-local").lines().count(), 1);
         // An object forged under the name of what is on disk does not stand in for it.
         let kept = "the right content\n";
         repo.spawn("--role developer --run stand", &format!("printf '{}' >kept; o=$(git hash-object -w kept); p=../store/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-); n=$(echo evil | git hash-object -w --stdin); chmod u+w $p; cp ../store/objects/$(echo $n | cut -c1-2)/$(echo $n | cut -c3-) $p", kept.replace('\n', "\\n"))).ok();
         let snapshot = repo.show("stand")["result"]["snapshot"].as_str().unwrap().to_owned();
         assert_eq!(repo.git_args(["show", &format!("{snapshot}:kept")]), kept.trim_end());
-        assert!(std::fs::read_dir(repo.dir.join(".git/objects")).unwrap().flatten().all(|e| !e.file_name().to_string_lossy().contains("tmp_objdir")), "a quarantine was left");
+        assert!(
+            std::fs::read_dir(repo.dir.join(".git/objects"))
+                .unwrap()
+                .flatten()
+                .all(|e| !e.file_name().to_string_lossy().contains("tmp_objdir")),
+            "a quarantine was left"
+        );
     });
 }
 
@@ -133,10 +179,16 @@ fn i03_another_repository_through_alternates() {
         let blob = secret.git("rev-parse HEAD:password");
         let store = ready(&repo, "r");
         // The control: with that line git finds the other repository's objects.
-        let line = format!("echo {}/.git/objects >>objects/info/alternates; echo {commit} >refs/heads/evil", secret.dir.display());
+        let line = format!(
+            "echo {}/.git/objects >>objects/info/alternates; echo {commit} >refs/heads/evil",
+            secret.dir.display()
+        );
         plant(&store, &line);
         s.give(&store);
-        plant(&store, &format!("test \"$(git -c safe.directory='*' --git-dir=. cat-file -t {commit})\" = commit"));
+        plant(
+            &store,
+            &format!("test \"$(git -c safe.directory='*' --git-dir=. cat-file -t {commit})\" = commit"),
+        );
         plant(&store, &format!("printf '%s\\n' {commit} >worktrees/tree/HEAD"));
         repo.agent("finish r").ok();
         let all = objects(&repo);
@@ -197,7 +249,9 @@ END
     ];
     for (run, script, mend) in cases {
         let before = objects(&repo).len();
-        repo.spawn(&format!("--role small --run {run}"), &format!("echo >kept; {script}")).with(128).says(&["limit", &format!("git agent finish {run}")]);
+        repo.spawn(&format!("--role small --run {run}"), &format!("echo >kept; {script}"))
+            .with(128)
+            .says(&["limit", &format!("git agent finish {run}")]);
         assert_eq!(repo.state(run), "failed");
         assert!(repo.tree(run).join("kept").exists());
         // Events of spawn, engine, abort; nothing of the tree's.
@@ -220,15 +274,23 @@ fn i05_what_is_planted_in_the_store_is_never_read_by_the_host() {
         let run = "r";
         let store = ready(&repo, run);
         let e = evil.display();
-        let config = format!("[core]\\n\\tfsmonitor = {e}\\n\\thooksPath = {h}\\n\\tattributesFile = {h}/attributes\\n\\tpager = {e}\\n[filter \"x\"]\\n\\tclean = {e}\\n\\tsmudge = {e}\\n\\trequired\\n[diff \"x\"]\\n\\ttextconv = {e}\\n\\tcommand = {e}\\n[uploadpack]\\n\\tpackObjectsHook = {e}\\n", h = s.dir().display());
-        plant(&store, &format!(r#"
+        let config = format!(
+            "[core]\\n\\tfsmonitor = {e}\\n\\thooksPath = {h}\\n\\tattributesFile = {h}/attributes\\n\\tpager = {e}\\n[filter \"x\"]\\n\\tclean = {e}\\n\\tsmudge = {e}\\n\\trequired\\n[diff \"x\"]\\n\\ttextconv = {e}\\n\\tcommand = {e}\\n[uploadpack]\\n\\tpackObjectsHook = {e}\\n",
+            h = s.dir().display()
+        );
+        plant(
+            &store,
+            &format!(
+                r#"
 printf '{config}' >>config; printf '{config}' >config.worktree; printf '{config}' >worktrees/tree/config.worktree; printf '[extensions]\n\tworktreeConfig = true\n' >>config
 mkdir -p hooks worktrees/tree/hooks info worktrees/tree/info
 for h in post-checkout reference-transaction pre-commit post-index-change fsmonitor-watchman pre-auto-gc; do cp {e} hooks/$h; cp {e} worktrees/tree/hooks/$h; done
 echo '* filter=x diff=x' >>info/attributes; echo '* filter=x diff=x' >worktrees/tree/info/attributes; echo kept >>info/exclude
 echo CGPH >objects/info/commit-graph; echo MIDX >objects/pack/multi-pack-index; echo BITM >objects/pack/pack-0.bitmap; echo /nowhere >commondir
 echo '* filter=x diff=x' >../tree/.gitattributes
-"#));
+"#
+            ),
+        );
         s.give(&store);
         s.give(&repo.tree(run));
         let main = fingerprint(&repo.dir, |p| !p.to_string_lossy().contains("/.git/"));

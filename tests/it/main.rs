@@ -8,10 +8,14 @@
 
 mod support;
 
+mod apply;
+mod checkout;
 mod escape;
 mod floors;
 mod import;
 mod packaged;
+mod person;
+mod prune;
 mod runs_control;
 mod runs_crash;
 mod runs_ledger;

@@ -85,7 +85,8 @@ fn every_page_belongs_to_something() {
         assert!(of.is_empty() || number != "1" || commands.contains(&of), "{name} documents no command");
         assert!(embedded.contains(of), "{name} is not embedded");
         let title = plain(&page(&name));
-        let title = title.lines().find(|l| l.starts_with(".TH ")).unwrap_or_else(|| panic!("{name}: no title"));
+        let title =
+            title.lines().find(|l| l.starts_with(".TH ")).unwrap_or_else(|| panic!("{name}: no title"));
         let want = format!(".TH {} {number} ", stem.to_uppercase());
         assert!(title.starts_with(&want), "{name}: {title}");
         assert!(title.contains(&format!("git-agent {}", env!("CARGO_PKG_VERSION"))), "{name}: {title}");
@@ -109,7 +110,11 @@ fn the_overview_lists_every_command_and_no_other() {
         let short = s.run(s.dir(), "git-agent", [name, "-h"]).ok();
         assert!(short.out().contains("Usage: git agent"), "{name}: {}", short.out());
         let long = s.run(s.dir(), "git-agent", [name, "--help"]).ok();
-        assert!(long.out().contains("SYNOPSIS") && long.out().contains("git agent"), "{name}: {}", long.out());
+        assert!(
+            long.out().contains("SYNOPSIS") && long.out().contains("git agent"),
+            "{name}: {}",
+            long.out()
+        );
         assert!(!long.out().contains("\\f"), "{name}: man(7) codes in the plain text");
     }
 }

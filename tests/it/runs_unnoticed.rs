@@ -35,7 +35,10 @@ fn r51_spawn_says_what_the_copy_lacks() {
         let log = repo.agent("log all --json").ok().json();
         let spawn = &log["events"][0]["body"];
         assert_eq!(spawn["local_base"], json!(true));
-        assert_eq!(repo.git(&format!("rev-parse {}^", spawn["base"].as_str().unwrap())), repo.git("rev-parse HEAD"));
+        assert_eq!(
+            repo.git(&format!("rev-parse {}^", spawn["base"].as_str().unwrap())),
+            repo.git("rev-parse HEAD")
+        );
         assert!(repo.agent("show all").ok().out().contains("this machine only"));
         before.unchanged(&repo.fingerprint());
 
@@ -45,7 +48,9 @@ fn r51_spawn_says_what_the_copy_lacks() {
         let log = repo.agent("log none --json").ok().json();
         assert!(log["events"][0]["body"].get("local_base").is_none());
         assert_eq!(log["events"][0]["body"]["base"], json!(repo.git("rev-parse HEAD")));
-        repo.agent("spawn --role developer --base HEAD --with-changes").with(129).refuses(&["two different bases"]);
+        repo.agent("spawn --role developer --base HEAD --with-changes")
+            .with(129)
+            .refuses(&["two different bases"]);
     });
 }
 
@@ -150,12 +155,21 @@ fn r52_a_project_with_files_of_these_names() {
 
         repo.write(".agent-identity", "the project's own\n");
         repo.commit("identity");
-        repo.spawn("--role developer --run two", "git status --porcelain; rm -r .agent; echo x >.agent-identity").ok();
+        repo.spawn(
+            "--role developer --run two",
+            "git status --porcelain; rm -r .agent; echo x >.agent-identity",
+        )
+        .ok();
         assert_eq!(repo.changed("two"), ["M .agent-identity"]);
 
         repo.write(".agent", "a file\n");
         repo.commit("in the way");
-        let said = repo.spawn("--role developer --run three", "cat .agent; cat \"$GIT_AGENT_TASK\"; git status --porcelain").ok();
+        let said = repo
+            .spawn(
+                "--role developer --run three",
+                "cat .agent; cat \"$GIT_AGENT_TASK\"; git status --porcelain",
+            )
+            .ok();
         assert_eq!(said.out(), "a file\nNo task was given.");
         assert_eq!(repo.changed("three"), [""; 0]);
         let id = repo.show("three")["run"].as_str().unwrap().to_owned();
@@ -182,8 +196,17 @@ fn r54_a_copied_repository_is_another_one() {
         said.says(&["copy of", "id of its own"]);
         let runs = said.json()["runs"].as_array().unwrap().clone();
         assert_eq!(runs.len(), 2, "its ledger holds the runs");
-        assert!(runs.iter().all(|r| r["path"] == Value::Null && r["live"] == json!(false)), "not their folders");
-        for words in ["finish mine", "exec mine -- touch evil", "path mine", "stop mine", "spawn --role developer --run mine"] {
+        assert!(
+            runs.iter().all(|r| r["path"] == Value::Null && r["live"] == json!(false)),
+            "not their folders"
+        );
+        for words in [
+            "finish mine",
+            "exec mine -- touch evil",
+            "path mine",
+            "stop mine",
+            "spawn --role developer --run mine",
+        ] {
             copy.agent(words).fails().refuses(&["mine"]);
         }
         copy.spawn("--role developer --run new", "echo y >y").ok();
@@ -205,7 +228,10 @@ fn r54_a_copied_repository_is_another_one() {
         let copy = repo.at("../fourth");
         copy.spawn("--role developer --run other", "echo y >y").ok();
         copy.agent("finish mine").fails().refuses(&["mine"]);
-        assert_ne!(copy.tree("other").parent().unwrap().parent(), repo.tree("mine").parent().unwrap().parent());
+        assert_ne!(
+            copy.tree("other").parent().unwrap().parent(),
+            repo.tree("mine").parent().unwrap().parent()
+        );
         assert_eq!(repo.names(), ["mine"]);
         repo.agent("show other").with(128).refuses(&["other"]);
     });

@@ -55,10 +55,18 @@ fn exact(repo: &Repo<'_>, run: &str, but: &[&str]) {
     let mut have = contents(&out.join("tree"), None);
     have.retain(|p, _| !but.iter().any(|b| p.starts_with(b)));
     let mut want = contents(&repo.tree(run), Some(repo.sandbox));
-    want.retain(|p, _| !but.iter().any(|b| p.starts_with(b)) && !p.as_os_str().as_bytes().ends_with(b"\xff.log"));
+    want.retain(|p, _| {
+        !but.iter().any(|b| p.starts_with(b)) && !p.as_os_str().as_bytes().ends_with(b"\xff.log")
+    });
     for (path, content) in &want {
         let found = have.get(path);
-        assert!(found == Some(content), "{}: on disk {} in the snapshot {}", path.display(), said(content), found.map_or("missing".into(), said));
+        assert!(
+            found == Some(content),
+            "{}: on disk {} in the snapshot {}",
+            path.display(),
+            said(content),
+            found.map_or("missing".into(), said)
+        );
     }
     for path in have.keys() {
         assert!(want.contains_key(path), "{} is in the snapshot and not on disk", path.display());
@@ -67,13 +75,37 @@ fn exact(repo: &Repo<'_>, run: &str, but: &[&str]) {
 }
 
 fn said((kind, exec, bytes): &Content) -> String {
-    format!("{kind} x={exec} {} bytes {:?}", bytes.len(), String::from_utf8_lossy(&bytes[..bytes.len().min(40)]))
+    format!(
+        "{kind} x={exec} {} bytes {:?}",
+        bytes.len(),
+        String::from_utf8_lossy(&bytes[..bytes.len().min(40)])
+    )
 }
 
 /// A project in which there is something of every kind to change.
 fn ground(sandbox: &Sandbox) -> Repo<'_> {
     let repo = sandbox.repo();
-    for name in ["mod", "del", "ren", "plain", "tolink", "tofolder", "full", "bin", "crlf", "noeol", "same", "back", "hid1", "hid2", "staged1", "staged2", "cached1", "cached2", "willignore"] {
+    for name in [
+        "mod",
+        "del",
+        "ren",
+        "plain",
+        "tolink",
+        "tofolder",
+        "full",
+        "bin",
+        "crlf",
+        "noeol",
+        "same",
+        "back",
+        "hid1",
+        "hid2",
+        "staged1",
+        "staged2",
+        "cached1",
+        "cached2",
+        "willignore",
+    ] {
         repo.write(name, format!("{name}\nsecond line\n"));
     }
     repo.write("empty", "");
@@ -102,7 +134,10 @@ fn report(repo: &Repo<'_>, run: &str) -> serde_json::Value {
 
 fn list(repo: &Repo<'_>, run: &str, key: &str) -> Vec<String> {
     let report = report(repo, run);
-    report[key]["first"].as_array().map(|l| l.iter().map(|v| v.as_str().unwrap().to_owned()).collect()).unwrap_or_default()
+    report[key]["first"]
+        .as_array()
+        .map(|l| l.iter().map(|v| v.as_str().unwrap().to_owned()).collect())
+        .unwrap_or_default()
 }
 
 fn notes(repo: &Repo<'_>, run: &str) -> String {
@@ -175,16 +210,44 @@ fn s04_commits_resets_rebases_and_half_made_merges_do_not_count() {
     both(|s| {
         let repo = ground(s);
         let cases = [
-            ("commits", "echo 1 >c1; git add c1; git commit -qm one; echo 2 >>c1; git commit -qam two; git commit -q --amend -m 'two amended'; echo 3 >loose", 2),
-            ("reset", "echo 1 >c1; git add c1; git commit -qm one; git reset -q --hard HEAD~1; echo 2 >c2", 0),
+            (
+                "commits",
+                "echo 1 >c1; git add c1; git commit -qm one; echo 2 >>c1; git commit -qam two; git commit -q --amend -m 'two amended'; echo 3 >loose",
+                2,
+            ),
+            (
+                "reset",
+                "echo 1 >c1; git add c1; git commit -qm one; git reset -q --hard HEAD~1; echo 2 >c2",
+                0,
+            ),
             ("soft", "echo 1 >c1; git add c1; git commit -qm one; git reset -q --soft HEAD~1", 0),
-            ("rebased", "git switch -qc side; echo s >s; git add s; git commit -qm s; git switch -q -; echo m >m; git add m; git commit -qm m; git rebase -q side", 2),
-            ("switched", "git switch -qc other; echo o >o; git add o; git commit -qm o; git switch -q --detach HEAD~1; echo d >d", 0),
-            ("merging", "git switch -qc side; echo s >mod; git commit -qam s; git switch -q -; echo m >mod; git commit -qam m; git merge side && exit 9; grep -q '<<<<' mod", 1),
-            ("rebasing", "git switch -qc side; echo s >mod; git commit -qam s; git switch -q -; echo m >mod; git commit -qam m; git rebase side && exit 9; test -d ../store/worktrees/tree/rebase-merge", 1),
+            (
+                "rebased",
+                "git switch -qc side; echo s >s; git add s; git commit -qm s; git switch -q -; echo m >m; git add m; git commit -qm m; git rebase -q side",
+                2,
+            ),
+            (
+                "switched",
+                "git switch -qc other; echo o >o; git add o; git commit -qm o; git switch -q --detach HEAD~1; echo d >d",
+                0,
+            ),
+            (
+                "merging",
+                "git switch -qc side; echo s >mod; git commit -qam s; git switch -q -; echo m >mod; git commit -qam m; git merge side && exit 9; grep -q '<<<<' mod",
+                1,
+            ),
+            (
+                "rebasing",
+                "git switch -qc side; echo s >mod; git commit -qam s; git switch -q -; echo m >mod; git commit -qam m; git rebase side && exit 9; test -d ../store/worktrees/tree/rebase-merge",
+                1,
+            ),
             ("stash", "echo x >>mod; echo u >u; git stash -q -u; echo y >>plain", 0),
             ("orphan", "git switch -q --orphan o; echo only >only; git add only; git commit -qm only", 1),
-            ("bisecting", "git commit -q --allow-empty -m x; git bisect start HEAD HEAD~1 >/dev/null; echo b >b", 1),
+            (
+                "bisecting",
+                "git commit -q --allow-empty -m x; git bisect start HEAD HEAD~1 >/dev/null; echo b >b",
+                1,
+            ),
         ];
         for (name, script, commits) in cases {
             repo.spawn(&format!("--role developer --run {name}"), script).ok();
@@ -261,7 +324,11 @@ fn s08_same_size_same_second_and_time_set_back() {
         exact(&repo, "r", &[]);
         assert_eq!(repo.changed("r"), ["M back", "M same"]);
         // The time of the file as it was checked out, to the nanosecond.
-        repo.spawn("--role developer --run s", "touch -r same t; printf 'SAME\\nsecond line\\n' >same; touch -r t same; rm t").ok();
+        repo.spawn(
+            "--role developer --run s",
+            "touch -r same t; printf 'SAME\\nsecond line\\n' >same; touch -r t same; rm t",
+        )
+        .ok();
         exact(&repo, "s", &[]);
         assert_eq!(repo.changed("s"), ["M same"]);
     });
@@ -303,7 +370,14 @@ fn s10_what_a_tree_cannot_hold_is_reported() {
         let tree = repo.tree("r");
         std::os::unix::net::UnixListener::bind(tree.join("socket")).unwrap();
         s.give(&tree.join("socket"));
-        rustix::fs::mknodat(rustix::fs::CWD, tree.join("device"), rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::RUSR, rustix::fs::makedev(1, 5)).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            tree.join("device"),
+            rustix::fs::FileType::CharacterDevice,
+            rustix::fs::Mode::RUSR,
+            rustix::fs::makedev(1, 5),
+        )
+        .unwrap();
         assert!(std::fs::symlink_metadata(tree.join("device")).unwrap().file_type().is_char_device());
         std::fs::write(tree.join("plain"), "so that there is something new").unwrap();
         repo.agent("finish r").ok();
@@ -333,7 +407,21 @@ fn s16_the_digest_depends_on_the_change_alone() {
     let one = "printf 'if x:\\n    a()\\n    b()\\nd()\\nc()\\nc()\\n' >py; mv mod moved";
     let same = digest(one);
     assert!(same.starts_with("sha256:"), "{same}");
-    let settings = ["diff.algorithm histogram", "diff.context 0", "diff.noprefix true", "diff.mnemonicPrefix true", "diff.renames copies", "diff.interHunkContext 9", "diff.external false", "diff.ignoreSubmodules all", "core.quotePath false", "diff.indentHeuristic false", "diff.orderFile /dev/null", "diff.suppressBlankEmpty true", "core.whitespace cr-at-eol"];
+    let settings = [
+        "diff.algorithm histogram",
+        "diff.context 0",
+        "diff.noprefix true",
+        "diff.mnemonicPrefix true",
+        "diff.renames copies",
+        "diff.interHunkContext 9",
+        "diff.external false",
+        "diff.ignoreSubmodules all",
+        "core.quotePath false",
+        "diff.indentHeuristic false",
+        "diff.orderFile /dev/null",
+        "diff.suppressBlankEmpty true",
+        "core.whitespace cr-at-eol",
+    ];
     for setting in settings {
         repo.git(&format!("config {setting}"));
     }
@@ -367,7 +455,20 @@ fn s17_the_patch_for_machines_goes_through_a_second_clone() {
     repo.git("config diff.noprefix true");
     repo.git("config diff.renames copies");
     let mut diff = s.command(&repo.dir, "git");
-    diff.args(["diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", base, snapshot]);
+    diff.args([
+        "diff-tree",
+        "-r",
+        "-p",
+        "--binary",
+        "--full-index",
+        "--no-renames",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        base,
+        snapshot,
+    ]);
     let patch = crate::support::run(diff, b"").ok().stdout;
     let clone = s.dir().join("second");
     s.run(s.dir(), "git", ["clone", "-q", repo.dir.to_str().unwrap(), clone.to_str().unwrap()]).ok();
@@ -386,7 +487,11 @@ fn everything_at_once() {
         repo.spawn("--role developer --run r", &script).ok();
         let shut: &[&str] = if s.is_user() { &["shut"] } else { &[] };
         // What is ignored in the work tree inside, too: its files are under the run's own rules.
-        exact(&repo, "r", &[&["build", "plain.log", "inside/cached2", "inside/willignore"][..], shut].concat());
+        exact(
+            &repo,
+            "r",
+            &[&["build", "plain.log", "inside/cached2", "inside/willignore"][..], shut].concat(),
+        );
         // Deterministic: once more is the same commit and no event.
         let kinds = repo.kinds("r");
         repo.agent("finish r").ok();
@@ -409,7 +514,10 @@ fn an_engine_that_ruins_its_own_plumbing() {
             ("filehere", "rm -rf ../store/worktrees/tree; echo x >../store/worktrees/tree"),
             ("refs", "rm -rf ../store/refs/* ../store/packed/* ../store/objects/* ../store/logs/*"),
             ("dotgit", "rm .git"),
-            ("dotgitfolder", "rm .git; git init -q; git add -A; git -c user.name=n -c user.email=e commit -qm mine"),
+            (
+                "dotgitfolder",
+                "rm .git; git init -q; git add -A; git -c user.name=n -c user.email=e commit -qm mine",
+            ),
             ("dotgitlocked", "rm .git; git init -q; chmod 555 .git"),
             ("dotgitlink", "rm .git; ln -s ../store .git"),
             ("dotgitfifo", "rm .git; mkfifo .git"),
@@ -417,14 +525,24 @@ fn an_engine_that_ruins_its_own_plumbing() {
             ("worktree", "git config --file ../store/worktrees/tree/config.worktree core.worktree /etc"),
             ("alternates", "echo /somewhere/else >>../store/objects/info/alternates"),
             ("commondir", "echo /tmp >../store/worktrees/tree/commondir"),
-            ("replace", "git replace HEAD $(git commit-tree -m r HEAD^{tree}); git commit -qam c --allow-empty"),
+            (
+                "replace",
+                "git replace HEAD $(git commit-tree -m r HEAD^{tree}); git commit -qam c --allow-empty",
+            ),
             ("shallow", "git rev-parse HEAD >../store/worktrees/tree/shallow"),
             ("hardlink", "ln mod ../store/objects/mod; ln mod twin; ln .git tooth; echo x >>twin"),
-            ("closed", "chmod 000 ../store/objects ../store/worktrees/tree ../store/refs; chmod 000 ../store ../host 2>/dev/null; chmod 000 . ../tmp ../engine; true"),
+            (
+                "closed",
+                "chmod 000 ../store/objects ../store/worktrees/tree ../store/refs; chmod 000 ../store ../host 2>/dev/null; chmod 000 . ../tmp ../engine; true",
+            ),
             ("all", "rm -rf ./* ./.[!.]*"),
         ];
         for (name, script) in cases {
-            repo.spawn(&format!("--role developer --run {name}"), &format!("echo kept >kept; echo more >>plain; {script}")).ok();
+            repo.spawn(
+                &format!("--role developer --run {name}"),
+                &format!("echo kept >kept; echo more >>plain; {script}"),
+            )
+            .ok();
             exact(&repo, name, &[]);
             assert_eq!(repo.state(name), "proposed");
             // And somebody can go on.
@@ -458,11 +576,16 @@ mkdir TASK.md.d; mkdir -p o/TASK.md; echo t >o/TASK.md/x; echo t >h/TASK.md; ech
         repo.spawn("--role developer --run r", traps).ok();
         exact(&repo, "r", &[".gitmodules", "m", "gitmod~1", ".GIT", "GIT~1", "x\\.git\\y", "n\\.git"]);
         let said = notes(&repo, "r");
-        for name in ["g/.gitignore", "h/i/.gitattributes", ".gitmodules is not included", "GIT~1 is not included"] {
+        for name in
+            ["g/.gitignore", "h/i/.gitattributes", ".gitmodules is not included", "GIT~1 is not included"]
+        {
             assert!(said.contains(name), "{name}: {said}");
         }
         let changed = repo.changed("r");
-        assert!(changed.contains(&"A h/TASK.md".to_owned()) && changed.contains(&"A o/TASK.md/x".to_owned()), "{changed:?}");
+        assert!(
+            changed.contains(&"A h/TASK.md".to_owned()) && changed.contains(&"A o/TASK.md/x".to_owned()),
+            "{changed:?}"
+        );
         // The same again over what was imported: nothing moves, nothing is new.
         repo.agent("finish r").ok();
     });
@@ -473,9 +596,15 @@ fn our_own_files_are_never_in_the_diff() {
     let s = Sandbox::new();
     let repo = ground(&s);
     for (name, script) in [
-        ("edited", "echo x >>TASK.md; echo y >.agent-identity; git add -f TASK.md .agent-identity; git commit -qm own"),
+        (
+            "edited",
+            "echo x >>TASK.md; echo y >.agent-identity; git add -f TASK.md .agent-identity; git commit -qm own",
+        ),
         ("deleted", "rm TASK.md .agent-identity"),
-        ("folders", "rm TASK.md .agent-identity; mkdir TASK.md .agent-identity; echo x >TASK.md/x; echo y >.agent-identity/y; git add -f TASK.md/x"),
+        (
+            "folders",
+            "rm TASK.md .agent-identity; mkdir TASK.md .agent-identity; echo x >TASK.md/x; echo y >.agent-identity/y; git add -f TASK.md/x",
+        ),
         ("links", "ln -sf /etc/passwd TASK.md; ln -sf /etc .agent-identity"),
         ("shown", "printf '!TASK.md\n!.agent-identity\n' >>.gitignore; git checkout -q .gitignore"),
     ] {
@@ -485,7 +614,11 @@ fn our_own_files_are_never_in_the_diff() {
     }
     repo.write("TASK.md", "the project's own\n");
     repo.commit("task");
-    repo.spawn("--role developer --run tracked", "echo ours >>TASK.md; test -f .agent/TASK.md || exit 9; git init -q .agent; echo z >.agent/z").ok();
+    repo.spawn(
+        "--role developer --run tracked",
+        "echo ours >>TASK.md; test -f .agent/TASK.md || exit 9; git init -q .agent; echo z >.agent/z",
+    )
+    .ok();
     assert_eq!(repo.changed("tracked"), ["A .agent/z", "M TASK.md"]);
 }
 
@@ -496,12 +629,26 @@ fn a_folder_becomes_a_link_to_the_outside() {
         std::fs::create_dir(s.dir().join("outside")).unwrap();
         std::fs::write(s.dir().join("outside/one"), "secret").unwrap();
         s.give(&s.dir().join("outside"));
-        let script = format!("rm -r dir; ln -s {} dir; ln -s {} gitignored; ln -s /etc/passwd ignored", s.dir().join("outside").display(), s.dir().join("outside").display());
+        let script = format!(
+            "rm -r dir; ln -s {} dir; ln -s {} gitignored; ln -s /etc/passwd ignored",
+            s.dir().join("outside").display(),
+            s.dir().join("outside").display()
+        );
         repo.spawn("--role developer --run r", &script).ok();
         exact(&repo, "r", &["ignored"]);
         let changed = repo.changed("r");
-        assert!(changed.contains(&"A dir".to_owned()) && changed.contains(&"D dir/one".to_owned()), "{changed:?}");
-        assert!(!String::from_utf8_lossy(&s.run(&repo.dir, "git", ["cat-file", "--batch-all-objects", "--batch", "--unordered"]).ok().stdout).contains("secret"));
+        assert!(
+            changed.contains(&"A dir".to_owned()) && changed.contains(&"D dir/one".to_owned()),
+            "{changed:?}"
+        );
+        assert!(
+            !String::from_utf8_lossy(
+                &s.run(&repo.dir, "git", ["cat-file", "--batch-all-objects", "--batch", "--unordered"])
+                    .ok()
+                    .stdout
+            )
+            .contains("secret")
+        );
     });
 }
 
@@ -511,7 +658,15 @@ fn submodules_added_filled_trapped_and_replaced() {
     let repo = ground(&s);
     let lib = s.repo_with("lib", &[]);
     for name in ["sub1", "sub2", "sub3", "sub4", "sub5"] {
-        repo.git_args(["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", lib.dir.to_str().unwrap(), name]);
+        repo.git_args([
+            "-c",
+            "protocol.file.allow=always",
+            "submodule",
+            "--quiet",
+            "add",
+            lib.dir.to_str().unwrap(),
+            name,
+        ]);
     }
     repo.commit("subs");
     repo.spawn("--role developer --run quiet", "echo x >>mod").ok();
@@ -532,7 +687,10 @@ git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),nowhere
     for line in ["M sub1", "A sub2/file", "D sub2", "D sub3", "T sub5", "A added/n", "A new/n", "A mod2/in"] {
         assert!(changed.iter().any(|l| l == line), "{line}: {changed:?}");
     }
-    assert!(!changed.iter().any(|l| l.contains("sub4") || l.ends_with("mod2") || l.contains("nowhere")), "{changed:?}");
+    assert!(
+        !changed.iter().any(|l| l.contains("sub4") || l.ends_with("mod2") || l.contains("nowhere")),
+        "{changed:?}"
+    );
     let said = list(&repo, "r", "submodules");
     assert_eq!(said.len(), 5, "{said:?}");
 }
@@ -621,7 +779,12 @@ mkdir -p closed/in; echo c >closed/in/c; chmod 000 closed; mkdir half; echo h >h
 fn attributes_of_the_run_that_make_a_conversion_fail() {
     let s = Sandbox::new();
     let repo = ground(&s);
-    let said = repo.spawn("--role developer --run r", "echo '* working-tree-encoding=UTF-16' >.gitattributes; echo x >>mod").with(128);
+    let said = repo
+        .spawn(
+            "--role developer --run r",
+            "echo '* working-tree-encoding=UTF-16' >.gitattributes; echo x >>mod",
+        )
+        .with(128);
     said.says(&["git agent finish r"]);
     assert_eq!(repo.state("r"), "failed");
     std::fs::remove_file(repo.tree("r").join(".gitattributes")).unwrap();
@@ -645,7 +808,11 @@ fn fs23_a_tree_that_is_not_the_one_we_made_is_refused() {
             }
             s.give(&tree);
             let before = repo.fingerprint();
-            for words in [vec!["finish", name], vec!["exec", name, "--", "true"], vec!["spawn", "--role", "developer", "--run", name, "--", "true"]] {
+            for words in [
+                vec!["finish", name],
+                vec!["exec", name, "--", "true"],
+                vec!["spawn", "--role", "developer", "--run", name, "--", "true"],
+            ] {
                 repo.agent_args(&words).fails().refuses(&["not the folder that spawn made"]);
             }
             before.unchanged(&repo.fingerprint());

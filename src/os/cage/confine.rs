@@ -2,17 +2,18 @@
 
 use super::spec::{CageSpec, Limits};
 use super::{CageError, Machine, seccomp};
+use crate::os::files::Meta;
 use crate::os::process::{self, Identity};
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, Scope,
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    Scope,
 };
 use rustix::process::{Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet};
 use seccompiler::BpfProgram;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Rule set, filters and identity, built in the parent.
@@ -98,18 +99,26 @@ fn ruleset(spec: &CageSpec, kernel: u32) -> Result<OwnedFd, CageError> {
     let read = AccessFs::Execute | AccessFs::ReadFile | AccessFs::ReadDir;
     let device = AccessFs::ReadFile | AccessFs::WriteFile;
     let device = if kernel >= 5 { device | AccessFs::IoctlDev } else { device };
-    let wanted = [(&spec.read, read, false), (&spec.write, all, true), (&spec.devices, device, false)];
-    for (paths, access, needed) in wanted {
-        for path in paths {
-            match PathFd::new(path) {
-                Ok(fd) => {
-                    let access = if path.is_dir() { access } else { access & AccessFs::from_file(abi) };
+    // Below a writable folder a component may be a link that an engine made; and the rule above covers it.
+    let outermost = |p: &&PathBuf| !p.ancestors().skip(1).any(|a| spec.write.iter().any(|w| w == a));
+    let write = spec.write.iter().filter(outermost).map(|p| (p, all, true));
+    let read = spec.read.iter().map(|p| (p, read, false));
+    let devices = spec.devices.iter().map(|p| (p, device, false));
+    for (path, access, needed) in read.chain(devices).chain(write) {
+        use rustix::fs::{Mode, OFlags, fstat, open};
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = if needed { flags | OFlags::DIRECTORY } else { flags };
+        match open(path, flags, Mode::empty()) {
+            Ok(fd) => {
+                let meta = Meta::of(&fstat(&fd).map_err(|e| fail(&e))?);
+                let access = if meta.is_dir() { access } else { access & AccessFs::from_file(abi) };
+                if !meta.is_symlink() {
                     rules = rules.add_rule(PathBeneath::new(fd, access)).map_err(|e| fail(&e))?;
                 }
-                // Gone since the list was made: then it is not shown.
-                Err(_) if !needed => {}
-                Err(e) => return Err(fail(&format_args!("{}: {e}", shown(path)))),
             }
+            // Gone since the list was made: then it is not shown.
+            Err(_) if !needed => {}
+            Err(e) => return Err(fail(&format_args!("{}: {e}", shown(path)))),
         }
     }
     let fd: Option<OwnedFd> = rules.into();

@@ -4,6 +4,7 @@
 //! Only the `landlock` tier exists here: Landlock, seccomp, dropped privileges and a child subreaper. What
 //! that tier cannot hold: metadata of files outside (chmod, utimes, xattr by their owner), processes that
 //! survive when both supervisor and cage-init are killed by somebody outside, other services on loopback.
+//! Below Landlock ABI 6, and without a user of its own, an engine can signal the caller's processes.
 //! Pseudo-terminals cannot be opened inside, since `/dev/pts` also holds the user's other terminals.
 
 mod confine;
@@ -69,7 +70,10 @@ impl CageError {
 impl From<CageError> for crate::model::Failure {
     fn from(e: CageError) -> Self {
         use crate::model::{Failure, Kind};
-        let kind = if matches!(e, CageError::NotInForce { .. }) { Kind::Cage } else { Kind::Fatal };
+        let kind = match &e {
+            CageError::NotInForce { .. } => Kind::Cage,
+            other => Kind::Exec(other.exit_status()),
+        };
         let message = e.to_string();
         match e {
             CageError::NotExecutable(source) | CageError::Launch { source, .. } => {

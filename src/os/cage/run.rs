@@ -463,7 +463,7 @@ fn signal_group(group: Option<Pid>, signal: Signal) {
 /// Kills and reaps until this process has no child left; as subreaper, that is until nothing is left.
 fn kill_descendants(identity: Option<Identity>) {
     let mut pause = Duration::from_micros(200);
-    loop {
+    for round in 0_u32.. {
         while reap(false).is_some() {}
         if !has_children() {
             return;
@@ -473,7 +473,10 @@ fn kill_descendants(identity: Option<Identity>) {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
         }
-        if let Some(identity) = identity {
+        // Only against what multiplies faster than we look: another run may have drawn the same user id.
+        if let Some(identity) = identity
+            && round > 10
+        {
             kill_all_of(identity);
         }
         std::thread::sleep(pause);
@@ -481,20 +484,24 @@ fn kill_descendants(identity: Option<Identity>) {
     }
 }
 
-/// Everything the run's own user has, at once: a fork bomb cannot outrun this. Only for a dedicated user.
+/// Everything the run's own user has, at once: a fork bomb cannot outrun this. Only for a dedicated user: were
+/// it a person, all of that person's processes would die.
 fn kill_all_of(identity: Identity) {
-    if process::current_user_ids() == identity {
+    if !process::is_dedicated(identity) || process::current_user_ids().uid == identity.uid {
         return;
     }
-    if let Ok(Some(child)) = fork().inspect(|child| {
-        if child.is_none() {
-            if process::set_ids(identity).is_ok() && identity.uid != 0 {
+    match fork() {
+        Ok(None) => {
+            if process::set_ids(identity).is_ok() {
                 kill_everything_we_may();
             }
             exit_now(0)
         }
-    }) {
-        let _ = wait(child);
+        Ok(Some(child)) => {
+            let _ = wait(child);
+        }
+        // No process left for it: the next pass tries again.
+        Err(_) => {}
     }
 }
 
@@ -556,14 +563,14 @@ impl Terminal {
 }
 
 /// Signals that arrive at a descriptor instead of a handler, until this is dropped.
-struct Signals {
+pub(super) struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
 }
 
 impl Signals {
     #[allow(unsafe_code)]
-    fn block(signals: &[i32]) -> io::Result<Self> {
+    pub(super) fn block(signals: &[i32]) -> io::Result<Self> {
         // SAFETY: sets are initialised by sigemptyset before use, and live through the calls.
         unsafe {
             let mut set = std::mem::zeroed();
@@ -665,7 +672,7 @@ fn kill_everything_we_may() {
 
 /// Closes every descriptor that is not in `keep`, the standard streams too.
 #[allow(unsafe_code)]
-fn close_all_but(keep: &mut Vec<i32>) {
+fn close_all_but(keep: &mut [i32]) {
     keep.sort_unstable();
     let mut from = 0_u32;
     for fd in keep.iter().map(|fd| *fd as u32).chain([u32::MAX]) {

@@ -102,9 +102,9 @@ fn denied(unix_sockets: bool) -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_clone, clone);
 
     // The kernel looks at the low 32 bits of the request only, and so do we.
-    let typing = [libc::TIOCSTI, libc::TIOCLINUX];
-    let ioctl =
-        typing.into_iter().map(|r| one(equal(1, r as u64 & 0xffff_ffff))).collect::<Result<_, _>>()?;
+    #[allow(clippy::unnecessary_cast)] // the type differs between C libraries
+    let typing = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+    let ioctl = typing.into_iter().map(|r| one(equal(1, r & 0xffff_ffff))).collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_ioctl, ioctl);
 
     let mut families = vec![

@@ -37,7 +37,7 @@ pub struct Limits {
 pub struct CageSpec {
     /// Folders and files that can be read and executed, with everything below.
     pub read: Vec<PathBuf>,
-    /// Folders in which everything can be done.
+    /// Folders in which everything can be done. A link at one is refused; one below another adds nothing.
     pub write: Vec<PathBuf>,
     /// Devices that can be read and written.
     pub devices: Vec<PathBuf>,
@@ -138,11 +138,14 @@ const TOOLS: &[&str] = &[
     ".bun",
     ".deno",
 ];
+/// The shared home of a tool, hidden with `/home`.
+const LINUXBREW: &str = "/home/linuxbrew/.linuxbrew";
 /// Where programs keep what others may not read.
 const MAYBE_PRIVATE: &[&str] = &[
     "/",
     "/etc",
     "/etc/ssl",
+    "/etc/ssh",
     "/var",
     "/var/lib",
     "/var/log",
@@ -158,9 +161,9 @@ impl Facts {
     pub fn gather(wish: &Wish, home: Option<&Path>, path: Option<&std::ffi::OsStr>) -> Self {
         let real = |p: &Path| std::fs::canonicalize(p).ok();
         let home = home.and_then(real).filter(|h| h != Path::new("/"));
-        let built_in = HIDDEN.iter().map(PathBuf::from);
-        let mut hidden: BTreeSet<_> =
-            built_in.chain(wish.hidden.iter().cloned()).filter_map(|p| real(&p)).collect();
+        let ours: Vec<_> = wish.hidden.iter().map(|p| real_as_far_as_it_goes(p)).collect();
+        let mut hidden: BTreeSet<_> = HIDDEN.iter().filter_map(|p| real(Path::new(p))).collect();
+        hidden.extend(ours.iter().cloned());
         hidden.extend(home.clone());
         hidden.remove(Path::new("/"));
 
@@ -170,17 +173,18 @@ impl Facts {
                 private.extend(children(Path::new(folder)).into_iter().filter(|c| !others_may_read(c)));
             }
         }
-        let mut tools = Vec::new();
-        if let Some(home) = &home {
-            let on_path = std::env::split_paths(path.unwrap_or_default()).filter(|p| p.is_absolute());
-            let known = TOOLS.iter().map(|t| home.join(t));
-            // Neither HOME itself nor anything of the main work tree or of other runs becomes a tool.
-            let ours: Vec<_> = wish.hidden.iter().filter_map(|p| real(p)).filter(|p| p != home).collect();
-            let fit = |p: &PathBuf| {
-                !home.starts_with(p) && !ours.iter().any(|h| p.starts_with(h)) && p != Path::new("/")
-            };
-            tools = known.chain(on_path).filter_map(|p| real(&p)).filter(fit).collect();
-        }
+        let on_path = std::env::split_paths(path.unwrap_or_default()).filter(|p| p.is_absolute());
+        let known = home.iter().flat_map(|h| TOOLS.iter().map(|t| h.join(t)));
+        // Neither a home, nor what holds one, nor anything of the main work tree or of a run is a tool.
+        let is_home = |h: &PathBuf| home.as_ref() == Some(h);
+        let fit = |p: &PathBuf| {
+            let home = home.as_deref().is_some_and(|h| h.starts_with(p));
+            let built_in = HIDDEN.iter().any(|h| Path::new(h).starts_with(p));
+            let of_a_run = ours.iter().any(|h| p.starts_with(h) && !is_home(h));
+            !home && !built_in && !of_a_run
+        };
+        let tools =
+            known.chain([LINUXBREW.into()]).chain(on_path).filter_map(|p| real(&p)).filter(fit).collect();
         let read = wish.read.iter().map(PathBuf::as_path).chain(SHOWN.iter().map(Path::new));
         let read = read.filter_map(real).collect();
         let mut entries = BTreeMap::new();
@@ -190,6 +194,19 @@ impl Facts {
             }
         }
         Self { home, hidden, entries, tools, read, private }
+    }
+}
+
+/// Canonical even when the end of the path does not exist yet, so that it is hidden when it comes.
+fn real_as_far_as_it_goes(path: &Path) -> PathBuf {
+    let known = path.ancestors().find_map(|a| Some((a, std::fs::canonicalize(a).ok()?)));
+    match known {
+        Some((above, real)) => match path.strip_prefix(above) {
+            Ok(rest) if rest.as_os_str().is_empty() => real,
+            Ok(rest) => real.join(rest),
+            Err(_) => path.to_owned(),
+        },
+        None => path.to_owned(),
     }
 }
 
@@ -244,12 +261,14 @@ fn grant(
     entries: &BTreeMap<PathBuf, Vec<PathBuf>>,
     read: &mut BTreeSet<PathBuf>,
 ) {
+    let above: BTreeSet<&Path> = hidden.iter().flat_map(|h| h.ancestors().skip(1)).collect();
     let mut pending = vec![start.to_owned()];
     while let Some(path) = pending.pop() {
-        if hidden.iter().any(|h| path.starts_with(h)) {
+        // From above, so that nothing below a hidden path is ever reached.
+        if hidden.contains(&path) {
             continue;
         }
-        if hidden.iter().any(|h| h.starts_with(&path)) {
+        if above.contains(path.as_path()) {
             pending.extend(entries.get(&path).into_iter().flatten().cloned());
         } else {
             read.insert(path);

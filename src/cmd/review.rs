@@ -1,0 +1,153 @@
+//! `git agent review`: one exact diff with the context to judge it, and three choices.
+
+use super::{Command, Outcome, Session};
+use crate::git::Repo;
+use crate::ledger::Ledger;
+use crate::model::{Digest, Failure, How, Kind};
+use crate::ops::review::Review;
+use crate::ops::{self, land, verdict};
+use crate::ui::{json, pager, prompt, report, review as view};
+use clap::{ArgMatches, Args as _, FromArgMatches};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+pub(super) const COMMAND: Command = Command {
+    name: "review",
+    about: "Look at a run's change and decide on it",
+    make: Args::augment_args,
+    run,
+};
+
+#[derive(clap::Args)]
+struct Args {
+    /// Run: name, branch, or prefix of its id; the only one that waits, when absent
+    run: Option<String>,
+    /// Only print the diff, as 'git apply' takes it
+    #[arg(long, group = "what")]
+    diff: bool,
+    /// Only print which files change
+    #[arg(long, group = "what")]
+    stat: bool,
+    /// Only print the review as JSON
+    #[arg(long, group = "what")]
+    json: bool,
+    /// Approve without being asked; lands nothing
+    #[arg(long, group = "what")]
+    approve: bool,
+    /// Reject without being asked
+    #[arg(long, group = "what")]
+    reject: bool,
+    /// Leave it for later without being asked
+    #[arg(long, group = "what")]
+    keep: bool,
+    /// With --approve: the digest of the change, in full; needed without a terminal
+    #[arg(long, value_name = "DIGEST", requires = "approve")]
+    digest: Option<Digest>,
+    /// With --reject: why
+    #[arg(short = 'm', long = "message", value_name = "TEXT", requires = "reject")]
+    message: Option<String>,
+}
+
+fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
+    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    if args.approve || args.reject || args.keep {
+        // First: inside a run nothing else can be asked, and the answer to an agent is no.
+        ops::person::require_person("decide on a run")?;
+    }
+    let repo = session.repo()?;
+    let ledger = Ledger::new(&repo);
+    let word = ops::review::choose(&ledger, args.run.as_deref())?;
+    if args.reject {
+        return super::discard::discard(session, &repo, &word, args.message.as_deref(), false);
+    }
+    let review = ops::review::read(&repo, ops::show::read(&ledger, &word)?)?;
+    let out = &session.out;
+    if args.json {
+        out.json(&json::review(&review))?;
+    } else if args.diff {
+        print_diff(session, &ops::review::patch(&repo, &review.result)?)?;
+    } else if args.stat {
+        let stat = ops::review::stat(&repo, &review.result)?;
+        out.raw(crate::text::Untrusted::new(&stat).multiline().as_bytes())?;
+    } else if args.approve {
+        let how = verdict::how(&repo, &review, args.digest)?;
+        verdict::approve(&repo, &review, how, ops::now())?;
+        out.talk(&report::approved(&review, how));
+    } else if args.keep {
+        ops::person::require_person("decide on a run")?;
+        verdict::keep(&repo, &review, ops::now())?;
+        out.talk(&report::kept(&review));
+    } else {
+        return ask(session, &repo, review);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Exact bytes for a pipe; on a terminal what could steer it is made visible.
+fn print_diff(session: &Session, diff: &[u8]) -> Result<(), Failure> {
+    if std::io::stdout().is_terminal() {
+        session.out.raw(view::diff(&session.out, diff).as_bytes())
+    } else {
+        session.out.raw(diff)
+    }
+}
+
+/// The review at the terminal. Also what `git agent apply` does with a run that nobody approved.
+pub(super) fn ask(session: &Session, repo: &Repo, review: Review) -> Outcome {
+    let name = review.shown.head.name.clone();
+    if !prompt::possible() {
+        return Err(Failure::new(
+            Kind::Consent,
+            format!("run '{name}' waits for a person, and there is no terminal"),
+        )
+        .hint(format!("only look: git agent review {name} --diff (or --stat, --json)")));
+    }
+    ops::person::require_terminal("decide on a run")?;
+    show(session, repo, &review)?;
+    loop {
+        let choices =
+            if review.changes.is_empty() { "discard, leave" } else { "apply, discard, leave, view again" };
+        let asked = prompt::line(&format!("{name}: {choices}, ? [{}] ", letters(&review)))
+            .map_err(|e| Failure::fatal("the terminal cannot be asked").because(e))?;
+        match asked.as_deref() {
+            Some("a" | "apply") if !review.changes.is_empty() => return apply(session, repo, &review),
+            Some("d" | "discard") => {
+                return super::discard::discard(session, repo, name.as_str(), None, false);
+            }
+            Some("l" | "leave") => {
+                verdict::keep(repo, &review, ops::now())?;
+                session.out.talk(&report::kept(&review));
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some("v" | "view" | "view again") => show(session, repo, &review)?,
+            // Nothing said, nothing done.
+            None | Some("q" | "quit") => return Ok(ExitCode::from(Kind::No.exit_status())),
+            Some(_) => session.out.talk(view::HELP),
+        }
+    }
+}
+
+fn letters(review: &Review) -> &'static str {
+    if review.changes.is_empty() { "d/l/?" } else { "a/d/l/v/?" }
+}
+
+fn show(session: &Session, repo: &Repo, review: &Review) -> Result<(), Failure> {
+    let mut text = view::header(&session.out, review);
+    text.push('\n');
+    if review.changes.is_empty() {
+        text.push_str("The run changed nothing.\n");
+    } else {
+        text.push_str(&view::diff(&session.out, &ops::review::diff(repo, &review.result)?));
+    }
+    pager::show(&session.out, repo.config()?, &text)
+}
+
+/// Plans first: a conflict leaves no approval behind.
+fn apply(session: &Session, repo: &Repo, review: &Review) -> Outcome {
+    let mut landing = land::plan_unapproved(repo, &review.shown)?;
+    landing.claim(repo)?;
+    verdict::approve(repo, review, How::Terminal, ops::now())?;
+    let shown = ops::show::read(&Ledger::new(repo), review.shown.tip.run.as_str())?;
+    let plan = landing.approved(&shown, ops::now())?;
+    super::apply::land(session, repo, plan, false)
+}

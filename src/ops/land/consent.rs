@@ -1,0 +1,143 @@
+//! Whether a person said yes to exactly this. The only maker of a [`Warrant`].
+
+use crate::model::{Approve, Body, Digest, Failure, Head, Kind, Mode, Oid, Phase, RunId, RunName};
+use crate::ops::show::Shown;
+
+/// What the latest result proposes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// The run.
+    pub run: RunId,
+    /// Its name.
+    pub name: RunName,
+    /// The commit the difference is against.
+    pub base: Oid,
+    /// The snapshot.
+    pub snapshot: Oid,
+    /// Its tree.
+    pub tree: Oid,
+    /// Digest of the difference, as the ledger has it.
+    pub change: Digest,
+}
+
+impl Proposal {
+    /// The latest result of a run.
+    pub fn of(shown: &Shown) -> Result<Self, Failure> {
+        let name = &shown.head.name;
+        shown.tip.understood()?;
+        let latest = shown.head.result.as_ref();
+        let result = shown.chain.known().rev().find_map(|(_, e)| match &e.body {
+            Body::Result(r) if latest.is_some_and(|l| l.seq == e.seq) => Some(r),
+            _ => None,
+        });
+        let Some(r) = result else {
+            return Err(Failure::fatal(format!("run '{name}' has no result yet"))
+                .hint(format!("take one: git agent finish {name}")));
+        };
+        Ok(Self {
+            run: shown.tip.run.clone(),
+            name: name.clone(),
+            base: r.base.clone(),
+            snapshot: r.snapshot.clone(),
+            tree: r.tree.clone(),
+            change: r.change,
+        })
+    }
+}
+
+/// Proof that a person approved exactly this change. Only [`check`] makes one, and whoever lands a change
+/// consumes it: nothing about the change is looked up again.
+#[derive(Debug)]
+pub struct Warrant {
+    proposal: Proposal,
+    approval: Oid,
+    mode: Mode,
+    target: Option<String>,
+    landed: bool,
+}
+
+impl Warrant {
+    /// What was approved.
+    pub fn proposal(&self) -> &Proposal {
+        &self.proposal
+    }
+
+    /// The event that says so.
+    pub fn approval(&self) -> &Oid {
+        &self.approval
+    }
+
+    /// On what it may land.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The branch it was meant for.
+    pub fn target(&self) -> Option<&str> {
+        self.target.as_deref()
+    }
+
+    /// Whether the ledger says that it landed already.
+    pub fn landed(&self) -> bool {
+        self.landed
+    }
+}
+
+/// The warrant for the latest result, or what lacks (exit status 4). `wanted` is the digest that the caller
+/// means, `now` seconds since the epoch.
+pub fn check(shown: &Shown, wanted: Option<&Digest>, now: i64) -> Result<Warrant, Failure> {
+    let name = &shown.head.name;
+    let lacks = |what: String| {
+        Failure::new(Kind::Consent, what).hint(format!("look at it and decide: git agent review {name}"))
+    };
+    let landed = match shown.head.phase {
+        Phase::Approved => false,
+        Phase::Applied => true,
+        Phase::Rejected => return Err(lacks(format!("run '{name}' was rejected"))),
+        _ => return Err(lacks(format!("nobody has approved the latest result of run '{name}'"))),
+    };
+    let proposal = Proposal::of(shown)?;
+    // The fold says that there is one; what it says in full is in the event itself.
+    let found = shown.chain.known().rev().find_map(|(oid, e)| match &e.body {
+        Body::Approve(a) if a.snapshot == proposal.snapshot => Some((oid, a)),
+        _ => None,
+    });
+    let Some((approval, word)) = found else {
+        return Err(lacks(format!("nobody has approved the latest result of run '{name}'")));
+    };
+    if !binds(word, &proposal, shown) {
+        return Err(lacks(format!("the approval of run '{name}' is for something else")));
+    }
+    if let Some(wanted) = wanted
+        && *wanted != word.change
+    {
+        return Err(lacks(format!("run '{name}' is approved as {}, not as {wanted}", word.change)));
+    }
+    if !landed && word.expires.is_some_and(|at| at <= now) {
+        return Err(lacks(format!("the approval of run '{name}' has expired")));
+    }
+    Ok(Warrant { proposal, approval: approval.clone(), mode: word.mode, target: word.target.clone(), landed })
+}
+
+/// Whether an approval names this repository and every part of the proposal.
+fn binds(word: &Approve, proposal: &Proposal, shown: &Shown) -> bool {
+    let repo = shown.chain.known().find_map(|(_, e)| match &e.body {
+        Body::Spawn(s) => Some(s.repo.as_str()),
+        _ => None,
+    });
+    repo == Some(word.repo.as_str())
+        && word.base == proposal.base
+        && word.snapshot == proposal.snapshot
+        && word.tree == proposal.tree
+        && word.change == proposal.change
+}
+
+/// Whether the ledger still allows it at the moment of the append.
+pub(super) fn still(head: &Head, proposal: &Proposal) -> Result<(), Failure> {
+    let latest = head.result.as_ref().is_some_and(|r| r.snapshot == proposal.snapshot);
+    if head.phase == Phase::Approved && latest {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Consent, format!("run '{}' is not approved any more", head.name))
+        .hint(format!("what happened: git agent log {}", head.name)))
+}

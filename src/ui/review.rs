@@ -1,0 +1,109 @@
+//! How a review looks on a terminal: the header, then the diff, escaped and coloured by us.
+
+use super::{Out, report, time};
+use crate::ops::review::Review;
+use crate::text::Untrusted;
+use std::fmt::Write as _;
+
+/// Paths that are listed by name before "and N more".
+const LISTED: usize = 8;
+
+/// The header: what was asked, by whom it was done, held by what, and what deserves a second look.
+pub fn header(out: &Out, review: &Review) -> String {
+    let (shown, result) = (&review.shown, &review.result);
+    let head = &shown.head;
+    let mut text = format!("{} {}\n", out.strong(&format!("run {}", head.name)), out.state(shown.state, 0));
+    let mut field = |key: &str, value: String| {
+        let _ = writeln!(text, "{key:9} {value}");
+    };
+    field("id", shown.tip.run.to_string());
+    field("role", head.role.to_string());
+    if let Some(task) = &shown.task {
+        let task = Untrusted::new(task).multiline();
+        let mut lines = task.trim_end().lines();
+        field("task", lines.next().unwrap_or_default().to_owned());
+        for line in lines.take(LISTED) {
+            field("", line.to_owned());
+        }
+    }
+    for (engine, cage) in &review.engines {
+        field("engine", format!("{} ({})", Untrusted::new(engine), report::cage(cage)));
+    }
+    field("ended", format!("{}, {} s", report::ended(result.ended), result.seconds));
+    let base = format!("{}{}", result.base.short(), on(review));
+    field("base", base);
+    for line in drift(review) {
+        field("", line);
+    }
+    let source = if review.policy.source == "built-in" { "built-in" } else { &review.policy.source[..10] };
+    field("policy", format!("{} ({})", Untrusted::new(source), review.policy.sha256));
+    let (added, removed) = review.lines;
+    field("change", format!("{}, +{added} -{removed}", report::files(result.files)));
+    field("digest", result.change.to_string());
+    list(&mut field, "risk", review.risks.iter().map(|(p, why)| format!("{}: {p}", out.alarm(why))));
+    list(&mut field, "outside", review.breaches.iter().map(|b| out.alarm(b)));
+    for line in report::peculiar(&result.report) {
+        field("note", line);
+    }
+    let when = shown.chain.known().next_back().map(|(_, e)| time::local(e.time));
+    field("recorded", when.unwrap_or_default());
+    text
+}
+
+fn on(review: &Review) -> String {
+    match &review.target {
+        Some(target) => format!(" on {}", Untrusted::new(target.trim_start_matches("refs/heads/"))),
+        None => String::new(),
+    }
+}
+
+fn drift(review: &Review) -> Vec<String> {
+    let drift = &review.drift;
+    if drift.commits == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![format!(
+        "moved {} commit{} since, {} touched by both",
+        drift.commits,
+        if drift.commits == 1 { "" } else { "s" },
+        report::files_word(drift.same_paths.len() as u64)
+    )];
+    lines.extend(drift.same_paths.iter().take(LISTED).cloned());
+    lines
+}
+
+fn list(field: &mut impl FnMut(&str, String), key: &str, items: impl Iterator<Item = String>) {
+    let all: Vec<String> = items.collect();
+    for (n, item) in all.iter().take(LISTED).enumerate() {
+        field(if n == 0 { key } else { "" }, item.clone());
+    }
+    if all.len() > LISTED {
+        field("", format!("and {} more", all.len() - LISTED));
+    }
+}
+
+/// A diff for eyes: everything that could steer a terminal is visible, colours are ours.
+pub fn diff(out: &Out, diff: &[u8]) -> String {
+    let safe = Untrusted::new(diff).multiline();
+    let mut text = String::with_capacity(safe.len());
+    let mut in_header = true;
+    for line in safe.split_inclusive('\n') {
+        let (body, end) = line.strip_suffix('\n').map_or((line, ""), |b| (b, "\n"));
+        if body.starts_with("diff --git ") {
+            in_header = true;
+        } else if body.starts_with("@@") {
+            in_header = false;
+        }
+        text.push_str(&out.diff_line(body, in_header));
+        text.push_str(end);
+    }
+    text
+}
+
+/// What the answers to the prompt mean.
+pub const HELP: &str = "\
+a - apply: land exactly this change in your work tree, uncommitted
+d - discard: reject it; the run's tree goes, the snapshot stays in the ledger
+l - leave: decide later; nothing changes
+v - view the change again
+? - this help";

@@ -255,9 +255,9 @@ fn fs13_sc02_no_descriptor_and_no_secret_is_inherited() {
         let seen = std::fs::read_to_string(repo.tree("r").join("seen")).unwrap();
         assert!(!seen.contains("hunter2"), "{seen}");
         // The control.
-        launch(&format!("cd {}; bash -c '{script}'", s.home().display()));
+        launch(&format!("cd {}; bash -c '{script}'", s.dir().join("home").display()));
         assert!(std::fs::read_to_string(&target).unwrap().contains("evil"));
-        assert!(std::fs::read_to_string(s.home().join("seen")).unwrap().contains("hunter2"));
+        assert!(std::fs::read_to_string(s.dir().join("home").join("seen")).unwrap().contains("hunter2"));
     });
 }
 

@@ -350,3 +350,86 @@ fn pump(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    fn sh(dir: &Path, script: &str) -> String {
+        let mut command = Command::new("sh");
+        command.args(["-ec", script]).current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        for name in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{name}_NAME"), "n").env(format!("GIT_{name}_EMAIL"), "e");
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// A sender that is no git at all: what comes through the pipe is whatever the cage wants.
+    fn sender(repo: &Repo, script: &str) -> Call {
+        let alias = format!("alias.hostile=!f() {{ cat >/dev/null; {script}; }}; f");
+        let call = Call::with_settings("hostile", repo.place(), &[&alias]);
+        let adapted = call.adapt(|c| {
+            c.process_group(0);
+            Ok::<_, ()>(())
+        });
+        adapted.unwrap()
+    }
+
+    #[test]
+    fn a_hostile_sender_brings_nothing_and_does_not_hold_us_up() {
+        let t = tempfile::tempdir().unwrap();
+        let (main, evil) = (t.path().join("main"), t.path().join("evil"));
+        sh(t.path(), "git init -q main; git init -q evil; cd main; git commit -q --allow-empty -m first");
+        sh(
+            &evil,
+            "echo good >f; git add f; git commit -qm good; git rev-parse HEAD | git pack-objects --revs --stdout -q >../good; \
+             head -c 60000000 /dev/zero >bomb; git add bomb; git commit -qm bomb; \
+             git rev-parse HEAD | git pack-objects --revs --stdout -q >../bomb; \
+             mkdir d; cd d; for i in $(seq 200); do echo $i >$i; done; git add .; git commit -qm many; \
+             git rev-parse HEAD^{tree}:d | git pack-objects --revs --stdout -q >../../many; \
+             cd ../..; head -c 60 good >cut; (printf 'PACK\\0\\0\\0\\2\\377\\377\\377\\377'; cat good) >counts",
+        );
+        let repo = Repo::discover(&main).unwrap();
+        let objects = || sh(&main, "find .git/objects -type f | sort");
+        let before = objects();
+        let bounds = Bounds { pack: 1 << 20, contents: 10 << 20, time: Duration::from_secs(4) };
+        let at = |name: &str| format!("cat {}", t.path().join(name).display());
+        let receive = |script: &str, bounds: Bounds| {
+            let started = Instant::now();
+            let outcome =
+                Quarantine::new(&repo, "test").and_then(|q| q.receive(sender(&repo, script), b"x\n", bounds));
+            assert!(started.elapsed() < Duration::from_secs(30), "{script}");
+            outcome
+        };
+        type Is = fn(&TransferError) -> bool;
+        let cases: [(String, Is); 9] = [
+            (at("bomb"), |e| matches!(e, TransferError::TooMuch(_))),
+            (at("counts"), |e| matches!(e, TransferError::TooMuch(_))),
+            (at("cut"), |e| matches!(e, TransferError::Refused(_))),
+            ("echo this is no pack at all".into(), |e| matches!(e, TransferError::NotAPack)),
+            ("true".into(), |e| matches!(e, TransferError::NotAPack)),
+            ("exit 3".into(), |e| matches!(e, TransferError::Refused(_))),
+            ("sleep 100".into(), |e| matches!(e, TransferError::TooSlow(_))),
+            ("yes >&2".into(), |e| matches!(e, TransferError::TooSlow(_))),
+            (format!("head -c 20 {}; cat /dev/zero", t.path().join("many").display()), |e| {
+                matches!(e, TransferError::Refused(_) | TransferError::TooLarge(_))
+            }),
+        ];
+        for (script, is) in cases {
+            let e = receive(&script, bounds).expect_err(&script);
+            assert!(is(&e), "{script}: {e:?}");
+            assert_eq!(objects(), before, "{script}");
+        }
+        let small = Bounds { pack: 100, ..bounds };
+        assert!(receive(&at("many"), small).is_err());
+        // What keeps within the bounds comes in, however much it has to say.
+        for name in ["good", "many"] {
+            receive(&format!("yes | head -c 300000 >&2; {}", at(name)), bounds).unwrap();
+        }
+        assert_eq!(objects(), before, "not released");
+    }
+}

@@ -133,17 +133,20 @@ fn parents(run: &Open<'_>, dir: &Dir, path: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Without a HEAD that is a file there is no repository for whoever continues the run.
+/// Without a usable HEAD there is no repository for whoever continues the run.
 fn head(run: &Open<'_>, dir: &Dir, frozen: &mut Frozen) -> std::io::Result<()> {
     let path = b"store/worktrees/tree/HEAD";
-    match dir.lstat_at(path)? {
-        Some(m) if m.is_file() && m.size > 0 && m.size < 4096 => return Ok(()),
-        Some(_) => displace(&run.layout, dir, path)?,
-        None => {}
+    if let Ok(Some(text)) = dir.read_bounded_at(path, 4096)
+        && (text.starts_with(b"ref: refs/") || text.first().is_some_and(u8::is_ascii_hexdigit))
+    {
+        return Ok(());
+    }
+    if dir.lstat_at(path)?.is_some() {
+        displace(&run.layout, dir, path)?;
     }
     dir.write_new_at(path, format!("ref: {}\n", run.folder.branch).as_bytes(), 0o644)?;
     files::give(&run.layout.git_dir().join("HEAD"), run.identity())?;
-    frozen.repaired.push("HEAD of the run was no file and was made again".into());
+    frozen.repaired.push("HEAD of the run was unusable and was made again".into());
     Ok(())
 }
 

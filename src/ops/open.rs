@@ -76,7 +76,8 @@ impl<'r> Open<'r> {
 /// freeze brings it into the store.
 fn follow(repo: &Repo, layout: &Layout) -> Result<(), Failure> {
     let record = layout.host().join("main");
-    let fail = |e: std::io::Error| Failure::fatal(format!("'{}' cannot be kept", record.display())).because(e);
+    let fail =
+        |e: std::io::Error| Failure::fatal(format!("'{}' cannot be kept", record.display())).because(e);
     let here = repo.main_folder().as_os_str().as_encoded_bytes();
     if files::read_bounded(&record, 4096).map_err(fail)?.as_deref() == Some(here) {
         return Ok(());

@@ -530,7 +530,9 @@ impl<'r> Judge<'r> {
 
     fn is_old(&self, tip: &Tip) -> bool {
         let time = tip.event.known().map_or(i64::MAX, |e| e.time);
-        self.retention.get_or_init(|| retention(self.repo)).is_some_and(|r| self.now.saturating_sub(time) > r.snapshots.as_secs().cast_signed())
+        self.retention
+            .get_or_init(|| retention(self.repo))
+            .is_some_and(|r| self.now.saturating_sub(time) > r.snapshots.as_secs().cast_signed())
     }
 
     /// Whether a run's folder was made in this root, so that its absence means that it is gone: by the same

@@ -7,7 +7,9 @@ use crate::ledger::{
     Ledger,
     change::{self, Change},
 };
-use crate::model::{Body, CageReport, Digest, Failure, How, Kind, Oid, Phase, PolicyInForce, RunResult, RunState};
+use crate::model::{
+    Body, CageReport, Digest, Failure, How, Kind, Oid, Phase, PolicyInForce, RunResult, RunState,
+};
 use crate::text::quote_path;
 use std::collections::BTreeSet;
 
@@ -206,7 +208,14 @@ pub fn diff(repo: &Repo, result: &RunResult) -> Result<Vec<u8>, Failure> {
 pub fn patch(repo: &Repo, result: &RunResult) -> Result<Vec<u8>, Failure> {
     let (_empty, call) = diff_tree(repo)?;
     Ok(call
-        .args(["-p", "--binary", "--full-index", "--no-renames", result.base.as_str(), result.snapshot.as_str()])
+        .args([
+            "-p",
+            "--binary",
+            "--full-index",
+            "--no-renames",
+            result.base.as_str(),
+            result.snapshot.as_str(),
+        ])
         .output()?)
 }
 

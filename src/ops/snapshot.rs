@@ -432,7 +432,7 @@ impl<'a, 'r> Shot<'a, 'r> {
         tracked: &Tracked,
         limits: &Limits,
         report: &mut Report,
-    ) -> Result<(Vec<Vec<u8>>, Vec<Vec<u8>>), Failure> {
+    ) -> Result<(walk::Names, walk::Names), Failure> {
         let (mut present, mut gone) = (Vec::new(), Vec::new());
         let mut bytes = 0_u64;
         for path in candidates {

@@ -189,9 +189,7 @@ pub fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
         let point = unescape(point);
         let point = Path::new(OsStr::from_bytes(&point));
         if point.starts_with(dir) {
-            found.push(PathBuf::from(std::ffi::OsString::from_vec(
-                point.as_os_str().as_bytes().to_vec(),
-            )));
+            found.push(PathBuf::from(std::ffi::OsString::from_vec(point.as_os_str().as_bytes().to_vec())));
         }
     }
     Ok(found)

@@ -139,7 +139,11 @@ fn look(page: &mut String, review: &Review) {
     let drift = &review.drift;
     if drift.commits > 0 {
         let paths = drift.same_paths.join(", ");
-        let both = if paths.is_empty() { "no path is touched by both".into() } else { format!("both touch {paths}") };
+        let both = if paths.is_empty() {
+            "no path is touched by both".into()
+        } else {
+            format!("both touch {paths}")
+        };
         let s = if drift.commits == 1 { "" } else { "s" };
         items.push(format!("the target moved {} commit{s} since the base; {both}", drift.commits));
     }
@@ -215,7 +219,9 @@ fn split(diff: &[u8]) -> Vec<File> {
 fn title(names: &str) -> String {
     let middle = names.len() / 2;
     match names.split_at_checked(middle) {
-        Some((a, b)) if unprefixed(a, "a/") == unprefixed(b.trim_start_matches(' '), "b/") => unprefixed(a, "a/"),
+        Some((a, b)) if unprefixed(a, "a/") == unprefixed(b.trim_start_matches(' '), "b/") => {
+            unprefixed(a, "a/")
+        }
         _ => names.to_owned(),
     }
 }

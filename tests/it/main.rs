@@ -11,7 +11,9 @@ mod support;
 
 mod apply;
 mod checkout;
+mod escape;
 mod floors;
+mod import;
 mod packaged;
 mod person;
 mod prune;

@@ -205,7 +205,9 @@ fn r26_without_a_terminal_nobody_is_asked() {
     repo.git("config agent.approve unattended");
     approve(&given, &[]).with(4).refuses(&["no terminal"]);
     repo.git("config --unset agent.approve");
-    approve(&given, &[("GIT_CONFIG_PARAMETERS", "'agent.approve'='unattended'")]).with(4).refuses(&["no terminal"]);
+    approve(&given, &[("GIT_CONFIG_PARAMETERS", "'agent.approve'='unattended'")])
+        .with(4)
+        .refuses(&["no terminal"]);
     let count = [
         ("GIT_CONFIG_COUNT", "1"),
         ("GIT_CONFIG_KEY_0", "agent.approve"),
@@ -221,7 +223,15 @@ fn r26_without_a_terminal_nobody_is_asked() {
     assert_eq!(repo.kinds("one"), kinds);
     approve(&given, &[]).ok().says(&["approved run one", "unattended"]);
     before.unchanged(&repo.fingerprint_but("config"));
-    for words in ["list", "show one", "log one", "review one --html", "list --json", "show one --json", "review one --json"] {
+    for words in [
+        "list",
+        "show one",
+        "log one",
+        "review one --html",
+        "list --json",
+        "show one --json",
+        "review one --json",
+    ] {
         let said = repo.agent(words).ok();
         assert!(said.out().contains("unattended"), "{words}: {}", said.out());
     }
@@ -240,7 +250,9 @@ fn r26b_an_agent_cannot_approve() {
     repo.spawn("--role developer --run one", EDITS).ok();
     let kinds = repo.kinds("one");
     for sign in ["CLAUDECODE", "AI_AGENT", "CODEX_SANDBOX", "GEMINI_CLI"] {
-        for words in ["review one", "review one --approve", "review one --reject", "review one --keep", "discard one"] {
+        for words in
+            ["review one", "review one --approve", "review one --reject", "review one --keep", "discard one"]
+        {
             let said = tty_with(&repo, words, &[(sign, "1")]).end().with(4);
             assert!(said.contains("an agent may not"), "{sign} {words}: {said}");
         }
@@ -388,7 +400,11 @@ fn r29_what_steers_a_terminal_is_shown_escaped() {
 /// Everything in a tree that makes git start a program. Each leaves `marker`.
 fn plant(s: &Sandbox, tree: &Path, marker: &Path) {
     let script = s.dir().join("evil");
-    std::fs::write(&script, format!("#!/bin/sh\necho \"$0 $*\" >>'{}'\ncat 2>/dev/null\nexit 0\n", marker.display())).unwrap();
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh\necho \"$0 $*\" >>'{}'\ncat 2>/dev/null\nexit 0\n", marker.display()),
+    )
+    .unwrap();
     set_mode(&script, 0o755);
     let evil = script.to_str().unwrap();
     std::fs::write(tree.join(".gitattributes"), "* filter=evil diff=evil merge=evil\n").unwrap();
@@ -498,7 +514,9 @@ fn ctrl_c_and_ctrl_d_decide_nothing() {
         pty.expect("?] ");
         pty.send(key);
         let same = |a: &rustix::termios::Termios, b: &rustix::termios::Termios| {
-            a.local_modes == b.local_modes && a.input_modes == b.input_modes && a.output_modes == b.output_modes
+            a.local_modes == b.local_modes
+                && a.input_modes == b.input_modes
+                && a.output_modes == b.output_modes
         };
         assert!(same(&modes, &pty.modes()));
         let closed = pty.end();
@@ -600,7 +618,14 @@ fn the_page_stands_alone() {
     assert_eq!(said.out(), "");
     let page = repo.read("out.html");
     assert_eq!(page.trim_end(), repo.agent("review one --html").ok().out());
-    for word in ["<!doctype html>", "Content-Security-Policy", "default-src 'none'", "prefers-color-scheme", "+four", "sha256:"] {
+    for word in [
+        "<!doctype html>",
+        "Content-Security-Policy",
+        "default-src 'none'",
+        "prefers-color-scheme",
+        "+four",
+        "sha256:",
+    ] {
         assert!(page.contains(word), "no {word}");
     }
     for word in ["http:", "https:", "src=", "<script", "@import", "url("] {

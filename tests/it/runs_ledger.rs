@@ -163,7 +163,9 @@ fn r47_a_newer_event_is_shown_and_nothing_is_written_after_it() {
                 repo.agent_args(words).with(128).refuses(&["newer"]);
             }
         }
-        repo.spawn("--role developer --run EG-1", "echo evil >evil").with(128).refuses(&["does not know", "newer"]);
+        repo.spawn("--role developer --run EG-1", "echo evil >evil")
+            .with(128)
+            .refuses(&["does not know", "newer"]);
         assert_eq!(repo.git("for-each-ref refs/"), before, "nothing was written");
     }
 }

@@ -31,7 +31,8 @@ pub fn nothing_left(repo: &Repo) {
 pub fn no_debris(root: &Path) {
     for path in walk(root) {
         let inside = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-        let debris = inside.starts_with(".new-") || inside.starts_with(".making/") || inside.starts_with(".trash/");
+        let debris =
+            inside.starts_with(".new-") || inside.starts_with(".making/") || inside.starts_with(".trash/");
         assert!(!debris, "left behind: {}", path.display());
     }
 }
@@ -67,13 +68,17 @@ fn r01_a_run_in_a_clean_repository() {
 
         let tree = repo.tree(&name);
         assert!(tree.starts_with(s.state().join("git-agent")), "{}", tree.display());
-        let identity: Value = serde_json::from_str(&std::fs::read_to_string(tree.join(".agent-identity")).unwrap()).unwrap();
+        let identity: Value =
+            serde_json::from_str(&std::fs::read_to_string(tree.join(".agent-identity")).unwrap()).unwrap();
         let want = json!({ "v": 1, "run": id, "name": name, "role": "ui-developer", "cr": null, "base": head,
             "engine": "command" });
         assert_eq!(identity, want);
         let snapshot = repo.git(&format!("rev-parse wt/{name}"));
         assert_eq!(repo.show(&name)["result"]["snapshot"], json!(snapshot));
-        assert_eq!(repo.git(&format!("show {snapshot}:identity.txt")), serde_json::to_string_pretty(&identity).unwrap());
+        assert_eq!(
+            repo.git(&format!("show {snapshot}:identity.txt")),
+            serde_json::to_string_pretty(&identity).unwrap()
+        );
 
         before.unchanged(&repo.fingerprint());
         assert_eq!(repo.locks(), [PathBuf::new(); 0]);
@@ -117,7 +122,10 @@ fn r01_json_is_one_line_and_the_engines_output_is_talk() {
     assert!(answer["change"].as_str().unwrap().starts_with("sha256:"), "{answer}");
     let lines = repo.agent("list --porcelain").ok();
     let fields: Vec<&str> = lines.out().split('\t').collect();
-    assert_eq!(fields[1..6], ["developer-7", "proposed", "developer", "command", "refs/heads/wt/developer-7"]);
+    assert_eq!(
+        fields[1..6],
+        ["developer-7", "proposed", "developer", "command", "refs/heads/wt/developer-7"]
+    );
     assert_eq!(fields[6], answer["change"].as_str().unwrap());
     let z = repo.agent("list --porcelain -z").ok();
     assert_eq!(z.stdout, [lines.out().as_bytes(), b"\0"].concat());
@@ -189,7 +197,8 @@ fn r03_escalation_reuses_the_tree() {
         assert_eq!(repo.changed("EG-1"), ["A first", "A second"], "one diff");
         assert_eq!(repo.kinds("EG-1"), ["spawn", "engine", "result", "engine", "result"]);
         let log = repo.agent("log EG-1 --json").ok().json();
-        let commands: Vec<&Value> = log["events"].as_array().unwrap().iter().map(|e| &e["body"]["command"][2]).collect();
+        let commands: Vec<&Value> =
+            log["events"].as_array().unwrap().iter().map(|e| &e["body"]["command"][2]).collect();
         assert_eq!(*commands[1], json!("echo tried >first; exit 75"), "both, in order");
         assert_eq!(*commands[3], json!("test -f first && echo done >second"));
         assert_eq!(repo.names(), ["EG-1"]);
@@ -202,12 +211,17 @@ fn r04_names_that_would_be_one_folder_or_branch() {
     let repo = s.repo();
     repo.agent("spawn --role developer --run EG-1").ok();
     repo.agent("spawn --role developer --run eg-1").with(128).refuses(&["'EG-1' exists already", "eg-1"]);
-    for bad in ["a/b", "eg-1/x", "..", ".x", "-x", "x.lock", "X.LOCK", "x.", "a..b", "\u{e9}", "e\u{301}", "a b", "a\n"] {
+    for bad in [
+        "a/b", "eg-1/x", "..", ".x", "-x", "x.lock", "X.LOCK", "x.", "a..b", "\u{e9}", "e\u{301}", "a b",
+        "a\n",
+    ] {
         let run = format!("--run={bad}");
         let said = repo.agent_args(["spawn", "--role", "developer", &run]).with(129);
         said.refuses(&["run name"]);
         if !bad.starts_with('-') {
-            repo.agent_args(["spawn", "--role", "developer", "--cr", &format!("{bad}/..")]).with(129).refuses(&[]);
+            repo.agent_args(["spawn", "--role", "developer", "--cr", &format!("{bad}/..")])
+                .with(129)
+                .refuses(&[]);
         }
     }
     repo.agent_args(["spawn", "--role", "a/b", "--run", "x"]).with(129).refuses(&["role"]);
@@ -299,7 +313,9 @@ fn r06_sixteen_for_one_name() {
         let err = String::from_utf8(output.stderr).unwrap();
         match output.status.code() {
             Some(0) => fine += 1,
-            Some(128) => assert!(err.lines().any(|l| l.starts_with("fatal: ")) && err.contains("hint: "), "{err}"),
+            Some(128) => {
+                assert!(err.lines().any(|l| l.starts_with("fatal: ")) && err.contains("hint: "), "{err}")
+            }
             status => panic!("{status:?}: {err}"),
         }
     }
@@ -341,9 +357,11 @@ fn r08_something_is_in_the_way() {
         let tree = repo.fingerprint();
         for name in ["full", "empty", "file", "link", "dangling", "stolen"] {
             let path = root.join(name);
-            repo.spawn(&format!("--role developer --run {name}"), "true")
-                .with(128)
-                .refuses(&[path.to_str().unwrap(), "is in the way", "hint: "]);
+            repo.spawn(&format!("--role developer --run {name}"), "true").with(128).refuses(&[
+                path.to_str().unwrap(),
+                "is in the way",
+                "hint: ",
+            ]);
         }
         before.unchanged(&fingerprint(&root, |p| p != root && kept(p)));
         tree.unchanged(&repo.fingerprint());
@@ -364,7 +382,10 @@ fn r08_a_root_that_cannot_be_one() {
     };
     for inside in ["runs", ".git/runs", "src/../runs"] {
         let path = repo.dir.join(inside);
-        refused(&path, &["agent.root"].map(|w| if inside.contains("..") { w } else { "inside the repository" }));
+        refused(
+            &path,
+            &["agent.root"].map(|w| if inside.contains("..") { w } else { "inside the repository" }),
+        );
     }
     refused(Path::new("relative/runs"), &["absolute"]);
     let file = s.dir().join("file");
@@ -403,7 +424,8 @@ fn r08_a_read_only_file_system() {
 fn r08_a_full_file_system() {
     assert!(is_root(), "this test mounts: run it as root");
     // Full at the first byte, half way through the tree, and out of inodes.
-    for (options, what) in [("size=4k", "bytes"), ("size=700k", "bytes"), ("size=64m,nr_inodes=90", "inodes")] {
+    for (options, what) in [("size=4k", "bytes"), ("size=700k", "bytes"), ("size=64m,nr_inodes=90", "inodes")]
+    {
         let s = Sandbox::new();
         let at = s.dir().join("mounted");
         let _mounted = Mounted::tmpfs(&at, &format!("{options},mode=0700"));
@@ -474,7 +496,8 @@ fn r10_a_base_is_pinned_as_an_object() {
 
     let tree = repo.git("rev-parse HEAD^{tree}");
     for bad in ["nonsense", "HEAD:README", tree.as_str(), "--all", "-q", "", "HEAD..topic", "HEAD\ntopic"] {
-        let said = repo.agent_args(["spawn", "--role", "developer", "--run", "bad", &format!("--base={bad}")]);
+        let said =
+            repo.agent_args(["spawn", "--role", "developer", "--run", "bad", &format!("--base={bad}")]);
         said.fails().refuses(&[]);
     }
     assert!(!repo.branches().contains(&"wt/bad".to_owned()));
@@ -498,7 +521,11 @@ fn r11_stripped_paths_are_out_of_sight() {
         assert!(repo.agent("finish hidden --json").ok().json()["report"].get("stripped").is_none());
 
         // git brings them back: no change, no warning.
-        repo.spawn("--role developer --run hidden", "git checkout -q HEAD~1 -- CLAUDE.md .claude; git reset -q --hard HEAD").ok();
+        repo.spawn(
+            "--role developer --run hidden",
+            "git checkout -q HEAD~1 -- CLAUDE.md .claude; git reset -q --hard HEAD",
+        )
+        .ok();
         assert_eq!(repo.changed("hidden"), ["M src/a"]);
 
         // The agent writes one: in the diff, and pointed out.
@@ -509,7 +536,8 @@ fn r11_stripped_paths_are_out_of_sight() {
         assert_eq!(repo.changed("written"), ["M .claude/settings.json"]);
         repo.agent("show written").ok();
         // Deleting what one does not see is no change.
-        repo.spawn("--role developer --run gone", "git rm -rq --cached .claude CLAUDE.md; rm -rf .claude").ok();
+        repo.spawn("--role developer --run gone", "git rm -rq --cached .claude CLAUDE.md; rm -rf .claude")
+            .ok();
         assert_eq!(repo.changed("gone"), [""; 0]);
     });
 }

@@ -27,7 +27,8 @@ fn steps(text: &str) -> Vec<Step> {
         } else if let Some(command) = line.strip_prefix("$ ") {
             steps.push(Step { line: n + 1, command: command.into(), expected: Vec::new(), status: 0 });
         } else if let Some(step) = steps.last_mut() {
-            let status = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')).and_then(|n| n.parse().ok());
+            let status =
+                line.strip_prefix('[').and_then(|l| l.strip_suffix(']')).and_then(|n| n.parse().ok());
             match status {
                 Some(status) => step.status = status,
                 None => match line.strip_prefix("> ") {
@@ -77,7 +78,9 @@ fn matches(want: &[String], have: &[String]) -> bool {
     match want.split_first() {
         None => have.is_empty(),
         Some((first, rest)) if first == "..." => (0..=have.len()).any(|n| matches(rest, &have[n..])),
-        Some((first, rest)) => have.split_first().is_some_and(|(h, more)| alike(first, h) && matches(rest, more)),
+        Some((first, rest)) => {
+            have.split_first().is_some_and(|(h, more)| alike(first, h) && matches(rest, more))
+        }
     }
 }
 

@@ -142,7 +142,15 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
             return Err(Failure::fatal(format!("run '{name}' exists already; its base does not change"))
                 .hint("leave out --base and --with-changes, or take another name with --run"));
         }
-        if tip.understood()?.head.phase != Phase::Applied {
+        let known = &tip.understood()?.head;
+        if known.role != role {
+            return Err(Failure::fatal(format!("run '{name}' exists already, with the role '{}'", known.role))
+                .hint(format!("go on with it as --role {}, or take another name with --run", known.role)));
+        }
+        if known.phase != Phase::Applied {
+            if has_task {
+                notes.push(format!("run '{name}' keeps the task it was cut with; the new one was not taken"));
+            }
             return Ok(Plan::Again(Box::new(Again { tip, home, engine, notes })));
         }
         continued = Some(tip);

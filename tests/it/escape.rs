@@ -30,7 +30,7 @@ const ROWS: &[Row] = &[
     Row("fs09 hard link out", "echo evil >hl2; ln hl2 $OUT/linked"),
     Row("fs11 proc root", "echo evil >/proc/self/root$MAIN/src/a"),
     Row("fs11 proc cwd", "echo evil >/proc/self/cwd/../../../$REL/src/a"),
-    Row("fs11 proc parent", "echo evil >/proc/$PPID/root$MAIN/src/a"),
+    Row("fs11 proc of another", "sleep 9 & echo evil >/proc/$!/root$MAIN/src/a; kill $!"),
     Row(
         "fs12 O_PATH",
         "/usr/bin/python3 -c 'import os,sys; d=os.open(sys.argv[1], os.O_PATH|os.O_DIRECTORY); os.write(os.open(\"a\", os.O_WRONLY, dir_fd=d), b\"evil\")' $MAIN/src",

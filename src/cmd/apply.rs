@@ -74,5 +74,6 @@ pub(super) fn land(session: &Session, repo: &Repo, plan: land::Plan, as_json: bo
         Ok(notes) => notes.iter().for_each(|n| out.warning(n)),
         Err(e) => out.warning(&format!("the run's tree is still there: {e}")),
     }
+    let _ = ops::prune::auto(repo);
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,12 @@ use crate::ledger::Ledger;
 use crate::model::{Digest, Failure, How, Kind};
 use crate::ops::review::Review;
 use crate::ops::{self, land, verdict};
-use crate::ui::{json, pager, prompt, report, review as view};
+use crate::os::files;
+use crate::text::shell_quote;
+use crate::ui::{html, json, pager, prompt, report, review as view};
 use clap::{ArgMatches, Args as _, FromArgMatches};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(super) const COMMAND: Command = Command {
@@ -31,6 +34,9 @@ struct Args {
     /// Only print the review as JSON
     #[arg(long, group = "what")]
     json: bool,
+    /// Only write the review as one self-contained page, to FILE or standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, group = "what")]
+    html: Option<Option<PathBuf>>,
     /// Approve without being asked; lands nothing
     #[arg(long, group = "what")]
     approve: bool,
@@ -66,14 +72,19 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         out.json(&json::review(&review))?;
     } else if args.diff {
         print_diff(session, &ops::review::patch(&repo, &review.result)?)?;
+    } else if let Some(file) = args.html {
+        let page = html::page(&review, &ops::review::diff(&repo, &review.result)?);
+        write_page(session, file, &page)?;
     } else if args.stat {
         let stat = ops::review::stat(&repo, &review.result)?;
         out.raw(crate::text::Untrusted::new(&stat).multiline().as_bytes())?;
     } else if args.approve {
+        ops::review::waits(&review)?;
         let how = verdict::how(&repo, &review, args.digest)?;
         verdict::approve(&repo, &review, how, ops::now())?;
         out.talk(&report::approved(&review, how));
     } else if args.keep {
+        ops::review::waits(&review)?;
         ops::person::require_person("decide on a run")?;
         verdict::keep(&repo, &review, ops::now())?;
         out.talk(&report::kept(&review));
@@ -92,15 +103,26 @@ fn print_diff(session: &Session, diff: &[u8]) -> Result<(), Failure> {
     }
 }
 
+/// A page takes the place of an older one, never half of it.
+fn write_page(session: &Session, file: Option<PathBuf>, page: &str) -> Result<(), Failure> {
+    let Some(file) = file else { return session.out.raw(page.as_bytes()) };
+    let shown = file.to_string_lossy().into_owned();
+    files::write_atomic(&session.cwd.join(file), page.as_bytes(), 0o644)
+        .map_err(|e| Failure::fatal(format!("the page could not be written to '{shown}'")).because(e))?;
+    session.out.talk(&format!("wrote {}", shell_quote(&shown)));
+    Ok(())
+}
+
 /// The review at the terminal. Also what `git agent apply` does with a run that nobody approved.
 pub(super) fn ask(session: &Session, repo: &Repo, review: Review) -> Outcome {
     let name = review.shown.head.name.clone();
+    ops::review::waits(&review)?;
     if !prompt::possible() {
         return Err(Failure::new(
             Kind::Consent,
             format!("run '{name}' waits for a person, and there is no terminal"),
         )
-        .hint(format!("only look: git agent review {name} --diff (or --stat, --json)")));
+        .hint(format!("only look: git agent review {name} --diff (or --stat, --json, --html)")));
     }
     ops::person::require_terminal("decide on a run")?;
     show(session, repo, &review)?;
@@ -122,7 +144,7 @@ pub(super) fn ask(session: &Session, repo: &Repo, review: Review) -> Outcome {
             Some("v" | "view" | "view again") => show(session, repo, &review)?,
             // Nothing said, nothing done.
             None | Some("q" | "quit") => return Ok(ExitCode::from(Kind::No.exit_status())),
-            Some(_) => session.out.talk(view::HELP),
+            Some(_) => session.out.talk(view::help(!review.changes.is_empty())),
         }
     }
 }

@@ -108,6 +108,8 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     if args.json && !args.detach {
         session.out.json(&json::spawned(&ready, Some(&ended.finished)))?;
     }
+    // At most daily, and no failure of the spawn's.
+    let _ = ops::prune::auto(&repo);
     Ok(ExitCode::from(ended.status))
 }
 

@@ -88,7 +88,7 @@ impl<'r> Quarantine<'r> {
     fn place(&self) -> Place {
         Place {
             objects: Some(self.dir.clone()),
-            alternates: Some(self.repo.common_dir().join("objects").into_os_string()),
+            alternates: Some(self.repo.common_dir().join("objects")),
             git_dir: Some(self.repo.git_dir().to_owned()),
             ..Place::default()
         }

@@ -73,5 +73,9 @@ fn choose(all: Tips, word: &str) -> Result<Tip, Failure> {
         near.dedup();
         failure = failure.hint(format!("did you mean: {}", near.join(", ")));
     }
+    if !broken.is_empty() {
+        let names: Vec<_> = broken.iter().take(3).map(|b| b.name.as_str()).collect();
+        failure = failure.hint(format!("runs that cannot be read: {}", names.join(", ")));
+    }
     Err(failure.hint("git agent list --all"))
 }

@@ -117,6 +117,8 @@ pub struct RunLine {
     pub time: i64,
     /// Its folder on this machine.
     pub path: Option<PathBuf>,
+    /// Whether the approval of its latest result was given without a person at a terminal.
+    pub unattended: bool,
     /// Whether somebody is at work on it. True also where the lock cannot be asked.
     pub live: bool,
 }
@@ -178,6 +180,7 @@ pub fn list(ledger: &Ledger<'_>, home: Option<&Home>) -> Result<Listing, Failure
             files: head.result.as_ref().map(|r| r.files),
             change: head.result.as_ref().map(|r| r.change),
             time: event.time,
+            unattended: head.unattended,
             path,
             live,
             id: tip.run,

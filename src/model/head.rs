@@ -1,6 +1,6 @@
 //! The fold of a run's events, and the state a person sees.
 
-use super::{Body, Digest, Event, Oid, Role, RunName};
+use super::{Body, Digest, Event, How, Oid, Role, RunName};
 use serde::{Deserialize, Serialize};
 
 /// What the events alone say about a run. Bounded, repeated in every event, and checked against the fold by
@@ -26,6 +26,9 @@ pub struct Head {
     pub result: Option<Latest>,
     /// Where the events leave the run.
     pub phase: Phase,
+    /// Whether the approval of the latest result was given without a person at a terminal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unattended: bool,
 }
 
 /// The latest result, as far as a list needs it.
@@ -154,6 +157,7 @@ impl Head {
                 tier: None,
                 result: None,
                 phase: Phase::Ready,
+                unattended: false,
             });
         };
         let mut head = before.clone();
@@ -168,9 +172,13 @@ impl Head {
                 head.result =
                     Some(Latest { seq, snapshot: r.snapshot.clone(), change: r.change, files: r.files });
                 head.phase = Phase::Proposed;
+                head.unattended = false;
             }
             // A word about anything but the latest result changes nothing.
-            Body::Approve(a) if head.is_latest(&a.snapshot) => head.phase = Phase::Approved,
+            Body::Approve(a) if head.is_latest(&a.snapshot) => {
+                head.phase = Phase::Approved;
+                head.unattended = a.how == How::Unattended;
+            }
             Body::Keep(k) if head.is_latest(&k.snapshot) => head.phase = Phase::Kept,
             Body::Apply(a) if head.is_latest(&a.snapshot) => head.phase = Phase::Applied,
             Body::Approve(_) | Body::Keep(_) | Body::Apply(_) => {}

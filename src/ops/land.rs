@@ -46,7 +46,7 @@ impl Operation {
 
 /// One path of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct PathPlan {
     /// Its path from the top level; untrusted bytes.
     pub path: Vec<u8>,
     /// What happens there.
@@ -92,7 +92,7 @@ pub struct Landed {
     /// What was proposed and approved.
     pub proposal: Proposal,
     /// Every path of the change.
-    pub paths: Vec<Place>,
+    pub paths: Vec<PathPlan>,
     /// What a person should know: one sentence each.
     pub notes: Vec<String>,
     /// The run's newest event.
@@ -120,9 +120,12 @@ impl Unapproved {
     }
 
     /// Every path of the change.
-    pub fn paths(&self) -> Vec<Place> {
-        let one =
-            |t: &Touched| Place { path: t.change.path.clone(), operation: t.operation(), already: t.already };
+    pub fn paths(&self) -> Vec<PathPlan> {
+        let one = |t: &Touched| PathPlan {
+            path: t.change.path.clone(),
+            operation: t.operation(),
+            already: t.already,
+        };
         self.touched.iter().map(one).collect()
     }
 
@@ -181,7 +184,7 @@ impl Plan {
     }
 
     /// Every path of the change.
-    pub fn paths(&self) -> Vec<Place> {
+    pub fn paths(&self) -> Vec<PathPlan> {
         self.landing.paths()
     }
 
@@ -345,7 +348,13 @@ pub fn execute(repo: &Repo, plan: Plan) -> Result<Landed, Failure> {
                 .hint(format!("the originals are in {}", stage_path.display())));
         }
     };
-    placed.settle();
+    for path in placed.settle() {
+        notes.push(format!(
+            "{} was written to while it landed; that file is kept below {}",
+            quote_path(&path),
+            stage_path.display()
+        ));
+    }
     drop(stage);
     drop(held_off);
     Ok(landed(landing, notes, tip))

@@ -85,6 +85,7 @@ impl Layout {
     }
 
     /// Scratch of one snapshot: the only folder its cage may write.
+    // Beside the tree on purpose: prune takes the time at which it went for the time of the last snapshot.
     pub fn scratch(&self) -> PathBuf {
         self.dir.join("snap")
     }

@@ -7,7 +7,9 @@ use crate::ledger::{
     Ledger,
     change::{self, Change},
 };
-use crate::model::{Body, CageReport, Digest, Failure, Kind, Oid, Phase, PolicyInForce, RunResult, RunState};
+use crate::model::{
+    Body, CageReport, Digest, Failure, How, Kind, Oid, Phase, PolicyInForce, RunResult, RunState,
+};
 use crate::text::quote_path;
 use std::collections::BTreeSet;
 
@@ -34,6 +36,43 @@ pub struct Review {
     pub target: Option<String>,
     /// How far the target moved since the run was cut.
     pub drift: Drift,
+    /// The approval of this very result, if somebody gave one.
+    pub approval: Option<Given>,
+}
+
+/// An approval as the ledger has it.
+#[derive(Debug, Clone)]
+pub struct Given {
+    /// Who says so: name and address. Untrusted.
+    pub by: String,
+    /// In which way.
+    pub how: How,
+    /// When, in seconds since the epoch.
+    pub time: i64,
+}
+
+/// The approval of the latest result of a run, if there is one.
+pub fn approval(shown: &Shown) -> Option<Given> {
+    let latest = shown.head.result.as_ref()?;
+    shown.chain.known().rev().find_map(|(_, e)| match &e.body {
+        Body::Approve(a) if a.snapshot == latest.snapshot && e.seq > latest.seq => {
+            Some(Given { by: format!("{} <{}>", e.actor.name, e.actor.email), how: a.how, time: e.time })
+        }
+        _ => None,
+    })
+}
+
+/// Refuses (exit status 1) when nobody is to decide on a run now.
+pub fn waits(review: &Review) -> Result<(), Failure> {
+    let (name, state) = (&review.shown.head.name, review.shown.state);
+    match state {
+        RunState::Proposed | RunState::Approved | RunState::Kept => Ok(()),
+        _ => Err(Failure::new(
+            Kind::No,
+            format!("run '{name}' does not wait for a decision: it is {}", state.as_str()),
+        )
+        .hint(format!("only look: git agent review {name} --diff"))),
+    }
 }
 
 /// What happened to the target since the base.
@@ -112,6 +151,7 @@ pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
             .collect(),
         drift: drift(repo, spawn.target.as_deref(), &result, &changes)?,
         target: spawn.target,
+        approval: approval(&shown),
         policy: spawn.policy,
         breaches,
         engines,
@@ -153,7 +193,7 @@ fn diff_tree(repo: &Repo) -> Result<(tempfile::TempDir, Call), Failure> {
     };
     let call = Call::with_settings("diff-tree", &place, &["core.bare=false", "diff.noprefix=false"])
         .current_dir(empty.path())
-        .args(["-r", "--full-index", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"])
+        .args(["-r", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"])
         .args(["--no-color", "--src-prefix=a/", "--dst-prefix=b/"]);
     Ok((empty, call))
 }
@@ -168,7 +208,14 @@ pub fn diff(repo: &Repo, result: &RunResult) -> Result<Vec<u8>, Failure> {
 pub fn patch(repo: &Repo, result: &RunResult) -> Result<Vec<u8>, Failure> {
     let (_empty, call) = diff_tree(repo)?;
     Ok(call
-        .args(["-p", "--binary", "--no-renames", result.base.as_str(), result.snapshot.as_str()])
+        .args([
+            "-p",
+            "--binary",
+            "--full-index",
+            "--no-renames",
+            result.base.as_str(),
+            result.snapshot.as_str(),
+        ])
         .output()?)
 }
 

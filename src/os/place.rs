@@ -190,24 +190,30 @@ impl Stage {
         files::create_dirs(preferred, 0o755)?;
         let tree = Dir::open(top)?;
         let mut inside = None;
-        let holder = if mount(Dir::open(preferred)?.as_fd())? == mount(tree.as_fd())? {
-            preferred.to_owned()
-        } else {
-            let before = files::lstat(top)?.ok_or(io::ErrorKind::NotFound)?;
-            let holder = top.join(Self::IN_TREE);
-            if files::lstat(&holder)?.is_none() {
+        let mut holder = preferred.to_owned();
+        if mount(Dir::open(preferred)?.as_fd())? != mount(tree.as_fd())? {
+            inside = Some((top.to_owned(), files::lstat(top)?.ok_or(io::ErrorKind::NotFound)?));
+            holder = top.join(Self::IN_TREE);
+        }
+        let path = holder.join(label);
+        let make = || -> io::Result<Dir> {
+            if inside.is_some() && files::lstat(&holder)?.is_none() {
                 files::create_dir(&holder, 0o700)?;
                 files::write_new(&holder.join(".gitignore"), b"*\n", 0o644)?;
             }
-            inside = Some((top.to_owned(), before));
-            holder
+            files::create_dir(&path, 0o700)?;
+            for name in ["new", "old"] {
+                files::create_dir(&path.join(name), 0o700)?;
+            }
+            Dir::open(&path)
         };
-        let path = holder.join(label);
-        files::create_dir(&path, 0o700)?;
-        for name in ["new", "old"] {
-            files::create_dir(&path.join(name), 0o700)?;
+        match make() {
+            Ok(slot) => Ok(Self { tree, slot, path, inside, keep: false }),
+            Err(e) => {
+                clear(&tree, &path, inside.as_ref());
+                Err(e)
+            }
         }
-        Ok(Self { tree, slot: Dir::open(&path)?, path, inside, keep: false })
     }
 
     /// Where it is.
@@ -292,23 +298,28 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        if self.keep {
-            return;
+        if !self.keep {
+            clear(&self.tree, &self.path, self.inside.as_ref());
         }
-        let (Some(holder), Some(name)) = (self.path.parent(), self.path.file_name()) else { return };
-        if let Ok(folder) = Dir::open(holder) {
-            let _ = remove::tree(folder.as_fd(), name);
-        }
-        let Some((top, before)) = &self.inside else { return };
-        // Ours alone: with anything else in it the folder stays.
-        let ignore = holder.join(".gitignore");
-        if names_of(holder).is_ok_and(|n| n == [b".gitignore"]) && files::remove_file(&ignore).is_ok() {
-            let _ = files::remove_dir(holder);
-        }
-        // Whoever placed something has set the time anew.
-        if files::lstat(top).is_ok_and(|m| m.is_some_and(|m| m.id == before.id)) {
-            let _ = set_mtime(self.tree.as_fd(), before);
-        }
+    }
+}
+
+/// Removes a stage, and the folder in the tree that holds it if nothing else is in there.
+fn clear(tree: &Dir, path: &Path, inside: Option<&(PathBuf, Meta)>) {
+    let (Some(holder), Some(name)) = (path.parent(), path.file_name()) else { return };
+    if let Ok(folder) = Dir::open(holder) {
+        let _ = remove::tree(folder.as_fd(), name);
+    }
+    let Some((top, before)) = inside else { return };
+    let left = names_of(holder);
+    if left.is_ok_and(|n| n.is_empty() || n == [b".gitignore"])
+        && files::remove_file(&holder.join(".gitignore")).is_ok()
+    {
+        let _ = files::remove_dir(holder);
+    }
+    // Whoever placed something has set the time anew.
+    if files::lstat(top).is_ok_and(|m| m.is_some_and(|m| m.id == before.id)) {
+        let _ = set_mtime(tree.as_fd(), before);
     }
 }
 
@@ -352,11 +363,11 @@ fn set_mtime(folder: BorrowedFd<'_>, as_in: &Meta) -> io::Result<()> {
 /// A step that was carried out.
 #[derive(Debug)]
 enum Done {
-    /// With the identity of what was put there.
-    Exchanged(Vec<u8>, Meta),
+    /// With the identity of what was put there and of what was displaced.
+    Exchanged(Vec<u8>, Meta, Meta),
     Created(Vec<u8>, Meta),
-    /// With the name in `old/`.
-    Taken(Vec<u8>, Vec<u8>),
+    /// With the name in `old/`, and the identity of a file.
+    Taken(Vec<u8>, Vec<u8>, Option<Meta>),
     Made(Vec<u8>),
 }
 
@@ -391,7 +402,7 @@ impl Placed<'_> {
                 // Looked at before as well: a file that is gone or changed need not be touched at all.
                 self.expect(path, was)?;
                 self.rename(Side::Stage(&ready(path)), Side::Tree(path), RenameFlags::EXCHANGE)?;
-                self.done.push(Done::Exchanged(path.clone(), new));
+                self.done.push(Done::Exchanged(path.clone(), new, *was));
                 let displaced = self.stage.successor(path)?.ok_or(Why::Changed)?;
                 if untouched(&displaced, was) { Ok(()) } else { Err(Why::Changed) }
             }
@@ -403,12 +414,12 @@ impl Placed<'_> {
             }
             Step::Remove { path, was } => {
                 self.expect(path, was)?;
-                let at = self.take(path)?;
+                let at = self.take(path, Some(*was))?;
                 let displaced = self.stage.slot.lstat_at(&at)?.ok_or(Why::Changed)?;
                 if untouched(&displaced, was) { Ok(()) } else { Err(Why::Changed) }
             }
             Step::TakeFolder { path, was } => {
-                let at = self.take(path)?;
+                let at = self.take(path, None)?;
                 let displaced = self.stage.slot.lstat_at(&at)?.ok_or(Why::Changed)?;
                 if displaced.id != *was || !displaced.is_dir() {
                     return Err(Why::Changed);
@@ -434,10 +445,10 @@ impl Placed<'_> {
         }
     }
 
-    fn take(&mut self, path: &[u8]) -> Result<Vec<u8>, Why> {
+    fn take(&mut self, path: &[u8], was: Option<Meta>) -> Result<Vec<u8>, Why> {
         let at = format!("old/{}", self.done.len()).into_bytes();
         self.rename(Side::Tree(path), Side::Stage(&at), RenameFlags::NOREPLACE)?;
-        self.done.push(Done::Taken(path.to_vec(), at.clone()));
+        self.done.push(Done::Taken(path.to_vec(), at.clone(), was));
         Ok(at)
     }
 
@@ -478,7 +489,7 @@ impl Placed<'_> {
         let mut left = Vec::new();
         while let Some(done) = self.done.pop() {
             let (path, undone) = match &done {
-                Done::Exchanged(path, put) => {
+                Done::Exchanged(path, put, _) => {
                     let undone =
                         self.rename(Side::Stage(&ready(path)), Side::Tree(path), RenameFlags::EXCHANGE);
                     (path, undone.and_then(|()| self.came_back(path, put)))
@@ -488,7 +499,7 @@ impl Placed<'_> {
                         self.rename(Side::Tree(path), Side::Stage(&ready(path)), RenameFlags::NOREPLACE);
                     (path, undone.and_then(|()| self.came_back(path, put)))
                 }
-                Done::Taken(path, at) => {
+                Done::Taken(path, at, _) => {
                     (path, self.rename(Side::Stage(at), Side::Tree(path), RenameFlags::NOREPLACE))
                 }
                 Done::Made(path) => (path, self.remove_folder(path)),
@@ -522,12 +533,25 @@ impl Placed<'_> {
     }
 
     /// Nothing is taken back any more: folders that the removals emptied go (not the one the caller stands
-    /// in), and with the stage what was displaced.
-    pub fn settle(mut self) {
+    /// in), and with the stage what was displaced. Returns the paths whose displaced file somebody with an
+    /// open descriptor wrote to meanwhile; then the stage is kept.
+    pub fn settle(mut self) -> Vec<Vec<u8>> {
         self.settled = true;
+        let mut written = Vec::new();
+        for done in &self.done {
+            let (path, now, was) = match done {
+                Done::Exchanged(path, _, was) => (path, self.stage.successor(path), was),
+                Done::Taken(path, at, Some(was)) => (path, self.stage.slot.lstat_at(at), was),
+                _ => continue,
+            };
+            if !now.is_ok_and(|now| now.is_some_and(|now| untouched(&now, was))) {
+                written.push(path.clone());
+            }
+        }
+        self.stage.keep = !written.is_empty();
         let here = fs::stat(".").map(|s| Meta::of(&s).id).ok();
         for done in &self.done {
-            let Done::Taken(path, _) = done else { continue };
+            let Done::Taken(path, ..) = done else { continue };
             let mut at = path.as_slice();
             while let Some(slash) = at.iter().rposition(|b| *b == b'/') {
                 at = &at[..slash];
@@ -543,6 +567,7 @@ impl Placed<'_> {
         {
             *before = Meta::of(&now);
         }
+        written
     }
 }
 
@@ -641,7 +666,7 @@ mod tests {
             assert!(matches!(stage.place(&some), Err(Trouble::TakenBack { why: Why::Changed, .. })));
             assert_eq!(look(t.path()), before, "after step {last}");
         }
-        stage.place(&steps).unwrap().settle();
+        assert!(stage.place(&steps).unwrap().settle().is_empty());
         assert_eq!(names_of(&t.path().join("tree")).unwrap(), [&b"a"[..], b"d", b"m", b"n"]);
         drop(stage);
         assert!(names_of(&t.path().join("stages")).unwrap().is_empty());
@@ -659,6 +684,20 @@ mod tests {
         drop(stage);
         assert_eq!(std::fs::read(t.path().join("stages/one/new/n")).unwrap(), b"edited meanwhile");
         assert_eq!(std::fs::read(t.path().join("tree/a")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_late_write_through_an_open_descriptor_is_kept() {
+        use std::io::Write;
+        let t = tempfile::tempdir().unwrap();
+        let mut stage = stage(t.path());
+        let steps = steps(&stage);
+        let mut editor = std::fs::OpenOptions::new().append(true).open(t.path().join("tree/a")).unwrap();
+        let placed = stage.place(&steps).unwrap();
+        editor.write_all(b" and more").unwrap();
+        assert_eq!(placed.settle(), [b"a".to_vec()]);
+        drop(stage);
+        assert_eq!(std::fs::read(t.path().join("stages/one/new/a")).unwrap(), b"old and more");
     }
 
     #[test]

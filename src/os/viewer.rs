@@ -16,6 +16,8 @@ pub fn page(command: &str, text: &[u8]) -> io::Result<bool> {
         }
     }
     let mut child = shell.spawn()?;
+    // Ctrl-C is the pager's business while it is there; without us it would be left behind on the terminal.
+    let _held = Held::begin();
     if let Some(mut pipe) = child.stdin.take() {
         match pipe.write_all(text) {
             // The person has seen enough.
@@ -26,6 +28,38 @@ pub fn page(command: &str, text: &[u8]) -> io::Result<bool> {
     let status = child.wait()?;
     // 126 and 127: the shell did not find or start it.
     Ok(!matches!(status.code(), Some(126 | 127)))
+}
+
+/// Holds SIGINT off while it lives and forgets those that came.
+struct Held {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl Held {
+    #[allow(unsafe_code)]
+    fn begin() -> Self {
+        // SAFETY: both sets are valid, initialised by the calls themselves, and outlive them.
+        unsafe {
+            let mut held = std::mem::zeroed::<Self>();
+            libc::sigemptyset(&raw mut held.set);
+            libc::sigaddset(&raw mut held.set, libc::SIGINT);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held.set, &raw mut held.before);
+            held
+        }
+    }
+}
+
+impl Drop for Held {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the sets were filled above; sigtimedwait writes no siginfo where it is given none.
+        unsafe {
+            while libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const now) > 0 {}
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+        }
+    }
 }
 
 /// Pages a manual page (roff source) through man(1). `false` when there is no man(1) here.

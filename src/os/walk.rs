@@ -24,13 +24,16 @@ pub struct Survey {
     pub bare: Vec<Vec<u8>>,
 }
 
+/// Folders, as paths relative to the root.
+pub type Names = Vec<Vec<u8>>;
+
 /// Walks everything below `root` but `.git` entries, level by level. `enter` gets what was found so far and
 /// the folders of the last level, and returns those to go into; `wanted` says which files and links are
 /// listed. Errors only when the root cannot be listed, or with what `enter` says.
 pub fn survey<E: From<io::Error>>(
     root: BorrowedFd<'_>,
     wanted: &dyn Fn(&[u8]) -> bool,
-    enter: &mut dyn FnMut(&Survey, Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, E>,
+    enter: &mut dyn FnMut(&Survey, Names) -> Result<Names, E>,
 ) -> Result<Survey, E> {
     let mut found = Survey::default();
     let mut level = vec![Vec::new()];

@@ -147,6 +147,23 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
+/// JSON text with the characters that JSON allows and a terminal obeys written as `\uXXXX`: the same value.
+pub fn json_safe(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(needs_escape) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if needs_escape(c) {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|u| out.push_str(&format!("\\u{u:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Bytes as lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     use fmt::Write;
@@ -178,6 +195,12 @@ mod tests {
         assert_eq!(quote_path(b"a\n"), "\"a\\n\"");
         assert_eq!(quote_path(b"\xff"), "\"\\377\"");
         assert_eq!(quote_path(b"\x01\""), "\"\\001\\\"\"");
+    }
+
+    #[test]
+    fn json_stays_the_same_value() {
+        assert_eq!(json_safe("{\"a\":\"b\"}"), "{\"a\":\"b\"}");
+        assert_eq!(json_safe("\"\u{9b}\u{202e}\u{e0001}\""), "\"\\u009b\\u202e\\udb40\\udc01\"");
     }
 
     #[test]

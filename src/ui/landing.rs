@@ -1,6 +1,6 @@
 //! What a landing has to say, before and after, for people and for programs.
 
-use crate::ops::land::{Landed, Operation, Place, Proposal};
+use crate::ops::land::{Landed, Operation, PathPlan, Proposal};
 use crate::text::quote_path;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 const LISTED: usize = 50;
 
 /// `git agent apply --dry-run`.
-pub fn planned(proposal: &Proposal, paths: &[Place]) -> String {
+pub fn planned(proposal: &Proposal, paths: &[PathPlan]) -> String {
     let n = count(paths);
     if n == 0 {
         return already(proposal, paths);
@@ -42,7 +42,7 @@ pub fn next(landed: &Landed) -> Vec<String> {
 }
 
 /// `--json`: `{"v":1,"run","name","snapshot","change","dry_run","already","paths":[...],"notes":[...]}`.
-pub fn json(proposal: &Proposal, paths: &[Place], notes: &[String], dry_run: bool) -> Value {
+pub fn json(proposal: &Proposal, paths: &[PathPlan], notes: &[String], dry_run: bool) -> Value {
     let list: Vec<Value> = paths
         .iter()
         .map(|p| {
@@ -62,14 +62,14 @@ pub fn json(proposal: &Proposal, paths: &[Place], notes: &[String], dry_run: boo
     })
 }
 
-fn already(proposal: &Proposal, paths: &[Place]) -> String {
+fn already(proposal: &Proposal, paths: &[PathPlan]) -> String {
     match paths.len() {
         0 => format!("{} changes nothing", proposal.name),
         _ => format!("{} is already applied: every path is as approved", proposal.name),
     }
 }
 
-fn count(paths: &[Place]) -> usize {
+fn count(paths: &[PathPlan]) -> usize {
     paths.iter().filter(|p| !p.already).count()
 }
 
@@ -77,7 +77,7 @@ fn files(n: usize) -> String {
     format!("{n} file{}", if n == 1 { "" } else { "s" })
 }
 
-fn list(text: &mut String, paths: &[Place], most: usize) {
+fn list(text: &mut String, paths: &[PathPlan], most: usize) {
     let landing = || paths.iter().filter(|p| !p.already);
     for p in landing().take(most) {
         let _ = write!(text, "\n  {}  {}", p.operation.as_str(), quote_path(&p.path));

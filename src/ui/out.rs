@@ -1,6 +1,7 @@
 //! The two streams.
 
 use crate::model::{Failure, Kind};
+use crate::text::{Untrusted, json_safe};
 use owo_colors::OwoColorize;
 use std::io::{IsTerminal, Write};
 
@@ -48,9 +49,9 @@ impl Out {
         }
     }
 
-    /// Writes one line of JSON to stdout.
+    /// Writes one line of JSON to stdout, with escapes for what could steer a terminal.
     pub fn json(&self, value: &serde_json::Value) -> Result<(), Failure> {
-        self.answer(&value.to_string())
+        self.answer(&json_safe(&value.to_string()))
     }
 
     /// Writes a line to stderr.
@@ -62,13 +63,13 @@ impl Out {
     /// Writes a hint to stderr.
     pub fn hint(&self, text: &str) {
         let label = if self.color_talk { "hint:".yellow().to_string() } else { "hint:".into() };
-        self.talk(&format!("{label} {text}"));
+        self.talk(&format!("{label} {}", Untrusted::new(text).multiline()));
     }
 
     /// Writes a warning to stderr.
     pub fn warning(&self, text: &str) {
         let label = if self.color_talk { "warning:".yellow().bold().to_string() } else { "warning:".into() };
-        self.talk(&format!("{label} {text}"));
+        self.talk(&format!("{label} {}", Untrusted::new(text).multiline()));
     }
 
     /// Shows a failure in git's voice.
@@ -79,9 +80,9 @@ impl Out {
             Kind::Usage => "usage:",
         };
         let label = if self.color_talk { word.red().bold().to_string() } else { word.into() };
-        self.talk(&format!("{label} {}", crate::text::Untrusted::new(&failure.to_string()).multiline()));
+        self.talk(&format!("{label} {}", Untrusted::new(&failure.to_string()).multiline()));
         for hint in &failure.hints {
-            self.hint(&crate::text::Untrusted::new(hint).multiline());
+            self.hint(hint);
         }
     }
 

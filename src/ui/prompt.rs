@@ -14,8 +14,11 @@ pub fn line(question: &str) -> io::Result<Option<String>> {
     write!(tty, "{question}")?;
     tty.flush()?;
     let mut line = String::new();
-    match BufReader::new(tty).read_line(&mut line)? {
-        0 => Ok(None),
+    match BufReader::new(&tty).read_line(&mut line)? {
+        0 => {
+            writeln!(tty)?;
+            Ok(None)
+        }
         _ => Ok(Some(line.trim().to_owned())),
     }
 }

@@ -25,7 +25,7 @@ pub fn cut(ready: &Ready<'_>) -> String {
         folder.name,
         folder.base.short(),
         Untrusted::new(folder.branch.trim_start_matches("refs/heads/")),
-        ready.run.layout.tree().display()
+        Untrusted::new(ready.run.layout.tree().as_os_str().as_encoded_bytes())
     )
 }
 
@@ -170,14 +170,15 @@ pub fn listing(out: &Out, listing: &Listing, all: bool, now: i64) -> String {
     }
     for run in runs {
         lines.push(format!(
-            "{:id$}  {:name$}  {}  {:role$}  {:eng$}  {:>5}  {}",
+            "{:id$}  {:name$}  {}  {:role$}  {:eng$}  {:>5}  {}{}",
             run.short,
             run.name.as_str(),
             out.state(run.state, 11),
             run.role.as_str(),
             engine(run),
             run.files.map_or_else(|| "-".into(), |f| f.to_string()),
-            time::ago(run.time, now)
+            time::ago(run.time, now),
+            if run.unattended { "  approved unattended" } else { "" }
         ));
     }
     for tip in &listing.unknown {
@@ -248,6 +249,10 @@ pub fn shown(out: &Out, shown: &Shown) -> String {
     });
     if let Some(result) = last.next_back() {
         text.push_str(&result_text(result));
+    }
+    if let Some(given) = crate::ops::review::approval(shown) {
+        let by = Untrusted::new(&given.by).to_string();
+        let _ = writeln!(text, "{:9} {}, by {by}, {}", "Approved:", how(given.how), time::local(given.time));
     }
     if let Some((v, kind)) = shown.chain.unknown() {
         let _ = writeln!(
@@ -351,7 +356,8 @@ fn body(event: &Event) -> Vec<String> {
     }
 }
 
-fn how(how: crate::model::How) -> &'static str {
+/// In which way an approval was given.
+pub fn how(how: crate::model::How) -> &'static str {
     match how {
         crate::model::How::Terminal => "at the terminal",
         crate::model::How::Signed => "signed",

@@ -1,6 +1,7 @@
 //! How a review looks on a terminal: the header, then the diff, escaped and coloured by us.
 
 use super::{Out, report, time};
+use crate::model::How;
 use crate::ops::review::Review;
 use crate::text::Untrusted;
 use std::fmt::Write as _;
@@ -40,6 +41,11 @@ pub fn header(out: &Out, review: &Review) -> String {
     let (added, removed) = review.lines;
     field("change", format!("{}, +{added} -{removed}", report::files(result.files)));
     field("digest", result.change.to_string());
+    if let Some(given) = &review.approval {
+        let how = report::how(given.how);
+        let how = if given.how == How::Unattended { out.alarm(how) } else { how.to_owned() };
+        field("approved", format!("{how}, by {}, {}", Untrusted::new(&given.by), time::local(given.time)));
+    }
     list(&mut field, "risk", review.risks.iter().map(|(p, why)| format!("{}: {p}", out.alarm(why))));
     list(&mut field, "outside", review.breaches.iter().map(|b| out.alarm(b)));
     for line in report::peculiar(&result.report) {
@@ -101,7 +107,17 @@ pub fn diff(out: &Out, diff: &[u8]) -> String {
 }
 
 /// What the answers to the prompt mean.
-pub const HELP: &str = "\
+pub fn help(anything_to_apply: bool) -> &'static str {
+    if anything_to_apply {
+        return HELP;
+    }
+    "\
+d - discard: reject it; the run's tree goes
+l - leave: decide later; nothing changes
+? - this help"
+}
+
+const HELP: &str = "\
 a - apply: land exactly this change in your work tree, uncommitted
 d - discard: reject it; the run's tree goes, the snapshot stays in the ledger
 l - leave: decide later; nothing changes

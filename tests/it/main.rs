@@ -6,6 +6,7 @@
 // Tests start programs and write files themselves: they play the person, not the product.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, missing_docs)]
 
+mod pty;
 mod support;
 
 mod apply;
@@ -16,6 +17,7 @@ mod import;
 mod packaged;
 mod person;
 mod prune;
+mod review;
 mod runs_control;
 mod runs_crash;
 mod runs_ledger;
@@ -23,3 +25,4 @@ mod runs_repository;
 mod runs_spawn;
 mod runs_unnoticed;
 mod snapshot;
+mod transcripts;

@@ -35,7 +35,7 @@ fn terms(page: &str, name: &str) -> Vec<String> {
 
 /// Option words such as `--role` or `-m` in a text.
 fn options(text: &str) -> BTreeSet<String> {
-    let words = text.split(|c: char| c.is_whitespace() || "[]|,".contains(c));
+    let words = text.split(|c: char| c.is_whitespace() || "[]()|,".contains(c));
     let option = |w: &&str| w.starts_with('-') && w.trim_start_matches('-').starts_with(char::is_alphabetic);
     words.filter(option).map(|w| w.split('=').next().unwrap().to_owned()).collect()
 }

@@ -62,7 +62,11 @@ impl Sandbox {
         std::fs::write(at.join("home/.gitconfig"), config).unwrap();
         let mut path = at.join("bin").into_os_string();
         path.push(":");
-        path.push(std::env::var_os("PATH").expect("PATH"));
+        // What lies in the home of whoever runs the tests is theirs: another user and the cage see none of it.
+        let theirs = std::env::var_os("HOME").map(PathBuf::from).filter(|h| h.components().count() > 1);
+        let all = std::env::var_os("PATH").expect("PATH");
+        let all = std::env::split_paths(&all).filter(|p| theirs.as_ref().is_none_or(|h| !p.starts_with(h)));
+        path.push(std::env::join_paths(all).unwrap());
         let vars = [
             ("HOME", "home"),
             ("XDG_CONFIG_HOME", "config"),

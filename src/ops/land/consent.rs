@@ -2,6 +2,7 @@
 
 use crate::model::{Approve, Body, Digest, Failure, Head, Kind, Mode, Oid, Phase, RunId, RunName};
 use crate::ops::show::Shown;
+use crate::text::Untrusted;
 
 /// What the latest result proposes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,14 @@ impl Proposal {
     pub fn of(shown: &Shown) -> Result<Self, Failure> {
         let name = &shown.head.name;
         shown.tip.understood()?;
+        if let Some((v, kind)) = shown.chain.unknown() {
+            // Nothing can be appended after it, so nothing may land.
+            return Err(Failure::fatal(format!(
+                "run '{name}' holds an event '{}' of format version {v}, which this git-agent does not know",
+                Untrusted::new(kind)
+            ))
+            .hint("install a newer git-agent"));
+        }
         let latest = shown.head.result.as_ref();
         let result = shown.chain.known().rev().find_map(|(_, e)| match &e.body {
             Body::Result(r) if latest.is_some_and(|l| l.seq == e.seq) => Some(r),

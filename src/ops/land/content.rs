@@ -130,7 +130,8 @@ impl Scratch {
     }
 
     fn tree(&self, index: &str) -> Result<Oid, Failure> {
-        self.call("write-tree", index).text()?.parse().map_err(Failure::fatal)
+        // What a partial clone lacks is not touched by the change.
+        self.call("write-tree", index).arg("--missing-ok").text()?.parse().map_err(Failure::fatal)
     }
 
     /// Merges the change into HEAD with the real bytes of the touched paths. `None` with the refusals added

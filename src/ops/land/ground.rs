@@ -389,8 +389,9 @@ fn never(change: &Change) -> Option<String> {
     if let Some(why) = refused_by_git(&change.path, change.new_mode == 0o120_000) {
         return Some(why.into());
     }
-    if change.path.starts_with(b"/") || change.path.split(|b| *b == b'/').any(<[u8]>::is_empty) {
-        return Some("is not a path below the top level".into());
+    // No tree that git wrote holds these; one that was made by hand can.
+    if change.path.split(|b| *b == b'/').any(|part| matches!(part, b"" | b"." | b"..")) {
+        return Some("a name that is no path below the top level".into());
     }
     if change.old_mode == GITLINK || change.new_mode == GITLINK {
         let what = if change.is_added() {

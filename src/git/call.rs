@@ -6,6 +6,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,8 +46,21 @@ pub struct Place {
     pub index: Option<PathBuf>,
     /// `GIT_OBJECT_DIRECTORY`.
     pub objects: Option<PathBuf>,
-    /// `GIT_ALTERNATE_OBJECT_DIRECTORIES`, already joined by `:`.
-    pub alternates: Option<OsString>,
+    /// The one folder in `GIT_ALTERNATE_OBJECT_DIRECTORIES`.
+    pub alternates: Option<PathBuf>,
+}
+
+/// A path as that variable wants it: in double quotes, so that a colon in it separates nothing (git(1)).
+fn alternate(path: &Path) -> OsString {
+    let mut quoted = vec![b'"'];
+    for byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            quoted.push(b'\\');
+        }
+        quoted.push(*byte);
+    }
+    quoted.push(b'"');
+    OsString::from_vec(quoted)
 }
 
 /// A git command line being built. Data arguments follow `--` or `--end-of-options`.
@@ -112,7 +126,7 @@ impl Call {
             }
         }
         if let Some(value) = &place.alternates {
-            env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), value.clone()));
+            env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), alternate(value)));
         }
         command.arg(verb);
         Self { verb: verb.to_owned(), command, env, input: None, limit: ANSWER_LIMIT, time: None }

@@ -88,7 +88,7 @@ impl<'r> Quarantine<'r> {
     fn place(&self) -> Place {
         Place {
             objects: Some(self.dir.clone()),
-            alternates: Some(self.repo.common_dir().join("objects").into_os_string()),
+            alternates: Some(self.repo.common_dir().join("objects")),
             git_dir: Some(self.repo.git_dir().to_owned()),
             ..Place::default()
         }
@@ -387,7 +387,7 @@ mod tests {
         sh(
             &evil,
             "echo good >f; git add f; git commit -qm good; git rev-parse HEAD | git pack-objects --revs --stdout -q >../good; \
-             head -c 60000000 /dev/zero >bomb; git add bomb; git commit -qm bomb; \
+             head -c 20000000 /dev/zero >bomb; git add bomb; git commit -qm bomb; \
              git rev-parse HEAD | git pack-objects --revs --stdout -q >../bomb; \
              mkdir d; cd d; for i in $(seq 200); do echo $i >$i; done; git add .; git commit -qm many; \
              git rev-parse HEAD^{tree}:d | git pack-objects --revs --stdout -q >../../many; \
@@ -396,7 +396,7 @@ mod tests {
         let repo = Repo::discover(&main).unwrap();
         let objects = || sh(&main, "find .git/objects -type f | sort");
         let before = objects();
-        let bounds = Bounds { pack: 1 << 20, contents: 10 << 20, time: Duration::from_secs(4) };
+        let bounds = Bounds { pack: 1 << 20, contents: 10 << 20, time: Duration::from_secs(25) };
         let at = |name: &str| format!("cat {}", t.path().join(name).display());
         let receive = |script: &str, bounds: Bounds| {
             let started = Instant::now();
@@ -420,7 +420,9 @@ mod tests {
             }),
         ];
         for (script, is) in cases {
-            let e = receive(&script, bounds).expect_err(&script);
+            let waits = script.starts_with("sleep") || script.starts_with("yes");
+            let time = if waits { Duration::from_secs(1) } else { bounds.time };
+            let e = receive(&script, Bounds { time, ..bounds }).expect_err(&script);
             assert!(is(&e), "{script}: {e:?}");
             assert_eq!(objects(), before, "{script}");
         }

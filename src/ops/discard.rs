@@ -37,7 +37,11 @@ pub fn discard(repo: &Repo, word: &str, reason: Option<&str>, now: i64) -> Resul
         let tip = reject(repo, &tip, reason, now)?;
         let head = tip.understood()?.head.clone();
         let judge = Judge::new(repo, home, Request::default(), now)?;
-        if let Some((branch, at)) = judge.branch(&head)? {
+        // A later run of the same name may own the branch.
+        let owned = ledger.tips()?.tips.iter().any(|t| {
+            t.run != tip.run && t.head().is_some_and(|h| h.branch == head.branch && h.phase != Phase::Pruned)
+        });
+        if let Some((branch, at)) = judge.branch(&head)?.filter(|_| !owned) {
             Transaction::new().delete(&branch, &at).commit(repo, "agent: discard")?;
         }
         let snapshot = head.result.map(|r| r.snapshot);

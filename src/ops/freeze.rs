@@ -79,6 +79,12 @@ pub fn freeze(run: &Open<'_>) -> Result<Frozen, Failure> {
     Ok(frozen)
 }
 
+/// Opens what we need to look at a run at all, where an engine of the same user has closed it.
+pub(super) fn reach(layout: &Layout) -> std::io::Result<()> {
+    files::open_up(layout.dir())?;
+    files::open_up(&layout.host()).map(drop)
+}
+
 /// The tree must be the very folder that spawn made: not a link, not another one put in its place.
 fn identity(run: &Open<'_>) -> Result<(), Failure> {
     let found = files::lstat(&run.layout.tree())

@@ -91,6 +91,8 @@ fn follow(repo: &Repo, layout: &Layout) -> Result<(), Failure> {
 pub fn find(home: &Home, tip: &Tip) -> Result<(Layout, Folder), Failure> {
     let head = &tip.understood()?.head;
     let layout = Layout::new(home.root.join(head.name.as_str()));
+    // What cannot be opened is told by whoever reads it.
+    let _ = super::freeze::reach(&layout);
     match Folder::read(layout.dir())? {
         Some(folder) if folder.run == tip.run => Ok((layout, folder)),
         _ => Err(Failure::fatal(format!("run '{}' has no folder on this machine", head.name))

@@ -259,7 +259,7 @@ impl<'a, 'r> Shot<'a, 'r> {
             index: Some(self.scratch.join("index")),
             objects: Some(self.scratch.join("objects")),
             // Not the store's: what the agent put there cannot stand in for what is on disk.
-            alternates: Some(self.run.repo.common_dir().join("objects").into_os_string()),
+            alternates: Some(self.run.repo.common_dir().join("objects")),
         };
         // Line ends that do not survive a round trip are the person's to judge, not a reason to stop.
         let call = Call::with_settings(verb, &place, &["core.safecrlf=false"]).current_dir(&work_tree);

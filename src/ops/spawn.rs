@@ -440,6 +440,7 @@ pub fn limits(run: &Open<'_>) -> Result<Limits, Failure> {
 
 /// The policy that was in force when a run was cut.
 pub fn policy_of(run: &Open<'_>) -> Result<Policy, Failure> {
+    let _ = super::freeze::reach(&run.layout);
     let path = run.layout.host().join("policy.yml");
     let text = crate::os::files::read_bounded(&path, 1 << 20)
         .map_err(|e| Failure::fatal(format!("'{}' cannot be read", path.display())).because(e))?

@@ -246,7 +246,10 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(20));
         files::set_mode(&tree.join("a/b/f"), 0o600).unwrap();
         assert_eq!(changed_since(root.as_fd(), mark).unwrap().unwrap(), b"a/b/f");
-        assert_eq!(changed_since(root.as_fd(), (0, 0)).unwrap().unwrap(), b".");
+        files::create_dir(&tree.join("new"), 0o755).unwrap();
+        let latest = files::lstat(&tree.join("a/b/f")).unwrap().unwrap();
+        assert!(latest.is_file());
+        assert_eq!(changed_since(root.as_fd(), (0, 0)).unwrap().unwrap(), b"a/b/f", "rather a file than a folder");
     }
 
     #[test]

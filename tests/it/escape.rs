@@ -30,7 +30,7 @@ const ROWS: &[Row] = &[
     Row("fs09 hard link out", "echo evil >hl2; ln hl2 $OUT/linked"),
     Row("fs11 proc root", "echo evil >/proc/self/root$MAIN/src/a"),
     Row("fs11 proc cwd", "echo evil >/proc/self/cwd/../../../$REL/src/a"),
-    Row("fs11 proc parent", "echo evil >/proc/$PPID/root$MAIN/src/a"),
+    Row("fs11 proc of another", "sleep 9 & echo evil >/proc/$!/root$MAIN/src/a; kill $!"),
     Row(
         "fs12 O_PATH",
         "/usr/bin/python3 -c 'import os,sys; d=os.open(sys.argv[1], os.O_PATH|os.O_DIRECTORY); os.write(os.open(\"a\", os.O_WRONLY, dir_fd=d), b\"evil\")' $MAIN/src",
@@ -82,42 +82,50 @@ const ROWS: &[Row] = &[
 struct World<'s> {
     repo: Repo<'s>,
     vars: String,
-    outside: Vec<PathBuf>,
+    outside: [PathBuf; 5],
 }
 
+/// Makes a world of this name.
 fn world<'s>(s: &'s Sandbox, name: &str) -> World<'s> {
     let repo = s.repo_with(name, &[]);
     repo.write("src/a", "edited by the user\n");
     repo.write("untracked", "the user's\n");
-    let sib = s.repo_with(&format!("{name}-evil"), &[]);
-    let out = s.dir().join(format!("{name}.outside"));
-    let home = s.dir().join(format!("{name}.home"));
+    s.repo_with(&format!("{name}-evil"), &[]);
+    let world = existing(s, name);
+    let [_, _, out, home, state] = &world.outside;
     for folder in [
-        &out,
-        &home,
+        out,
+        home,
         &home.join(".cargo"),
         &home.join(".cargo/bin"),
         &home.join(".npm"),
         &home.join(".cache"),
+        state,
     ] {
         std::fs::create_dir(folder).unwrap();
     }
     std::fs::write(out.join("file"), "the user's\n").unwrap();
     std::fs::write(home.join(".bashrc"), "# the user's\n").unwrap();
-    let state = s.state().join(format!("{name}.state"));
-    std::fs::create_dir(&state).unwrap();
-    for folder in [&out, &home, &state] {
+    for folder in [out, home, state] {
         s.give(folder);
     }
+    world
+}
+
+/// The world of this name, which is there.
+fn existing<'s>(s: &'s Sandbox, name: &str) -> World<'s> {
+    let outside =
+        ["", "-evil", ".outside", ".home", ".state"].map(|part| s.dir().join(format!("{name}{part}")));
+    let [main, sib, out, home, state] = &outside;
     let vars = format!(
         "MAIN={} OUT={} HOMEDIR={} SIB={} STATE={} REL={name}; export MAIN OUT HOMEDIR SIB STATE REL;",
-        repo.dir.display(),
+        main.display(),
         out.display(),
         home.display(),
-        sib.dir.display(),
+        sib.display(),
         state.display()
     );
-    World { outside: vec![repo.dir.clone(), sib.dir, out, home, state], repo, vars }
+    World { repo: Repo { sandbox: s, dir: main.clone() }, vars, outside }
 }
 
 impl World<'_> {
@@ -142,8 +150,11 @@ impl World<'_> {
 
 /// Runs each row without us, on a world of its own: it must change something there.
 fn controls(s: &Sandbox, rows: &[Row]) {
+    world(s, "t");
     for (i, Row(name, script)) in rows.iter().enumerate() {
-        let world = world(s, &format!("c{i}"));
+        s.sh(s.dir(), &format!("for x in '' -evil .outside .home .state; do cp -a t$x c{i}$x || exit; done"))
+            .ok();
+        let world = existing(s, &format!("c{i}"));
         // As deep as a run's tree, so that `../../../` means the same.
         let inside = s.dir().join(format!("x{i}/y/z"));
         std::fs::create_dir_all(&inside).unwrap();

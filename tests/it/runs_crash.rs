@@ -78,7 +78,7 @@ fn r07_sigkill_of_spawn_at_any_point() {
         if n % 4 == 0 || long {
             name_is_free(&repo, &run);
         }
-        assert_eq!(repo.locks(), [std::path::PathBuf::new(); 0], "{run}");
+        assert_eq!(repo.locks(), Vec::<std::path::PathBuf>::new(), "{run}");
         no_debris(&std::fs::read_dir(s.state().join("git-agent")).unwrap().next().unwrap().unwrap().path());
     }
     before.unchanged(&repo.fingerprint());
@@ -200,7 +200,7 @@ fn r48_sigkill_while_the_result_is_taken() {
         assert_eq!(repo.git("show wt/f:log"), n.to_string());
         assert_eq!(repo.state("f"), "proposed");
         assert_eq!(repo.git("rev-parse wt/f"), repo.show("f")["result"]["snapshot"].as_str().unwrap());
-        assert_eq!(repo.locks(), [std::path::PathBuf::new(); 0]);
+        assert_eq!(repo.locks(), Vec::<std::path::PathBuf>::new());
     }
     repo.git("fsck --no-progress --no-dangling");
 }

@@ -141,7 +141,8 @@ fn r09_a_sub_directory() {
 
 #[test]
 fn r09_other_shapes_work_or_are_refused_by_name() {
-    let shapes: &[(&str, fn(&Repo) -> PathBuf)] = &[
+    type Shape = fn(&Repo) -> PathBuf;
+    let shapes: &[(&str, Shape)] = &[
         ("index v4", |r| {
             r.git("update-index --index-version 4");
             r.dir.clone()

@@ -20,7 +20,7 @@ fn root(repo: &Repo) -> Option<PathBuf> {
 pub fn nothing_left(repo: &Repo) {
     assert!(!repo.branches().iter().any(|b| b.starts_with("wt/")), "{:?}", repo.branches());
     assert_eq!(repo.git("for-each-ref refs/agent-runs/ refs/agent-local/"), "");
-    assert_eq!(repo.locks(), [PathBuf::new(); 0]);
+    assert_eq!(repo.locks(), Vec::<std::path::PathBuf>::new());
     if let Some(root) = root(repo).filter(|r| r.exists()) {
         no_debris(&root);
     }
@@ -81,7 +81,7 @@ fn r01_a_run_in_a_clean_repository() {
         );
 
         before.unchanged(&repo.fingerprint());
-        assert_eq!(repo.locks(), [PathBuf::new(); 0]);
+        assert_eq!(repo.locks(), Vec::<std::path::PathBuf>::new());
         // By each of its names.
         for word in [id, &id[..8], &format!("wt/{name}"), &format!("refs/heads/wt/{name}")] {
             assert_eq!(repo.show(word)["run"], json!(id), "{word}");
@@ -286,7 +286,7 @@ fn r06_sixteen_at_once() {
         assert_eq!((&run["state"], &run["files"]), (&json!("proposed"), &json!(1)));
     }
     before.unchanged(&repo.fingerprint());
-    assert_eq!(repo.locks(), [PathBuf::new(); 0]);
+    assert_eq!(repo.locks(), Vec::<std::path::PathBuf>::new());
     assert_eq!(std::fs::read_dir(s.state().join("git-agent")).unwrap().count(), 1, "one repository id");
     no_debris(&root(&repo).unwrap());
 }

@@ -144,8 +144,7 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
         }
         let known = &tip.understood()?.head;
         if known.role != role {
-            return Err(Failure::fatal(format!("run '{name}' exists already, with the role '{}'", known.role))
-                .hint(format!("go on with it as --role {}, or take another name with --run", known.role)));
+            notes.push(format!("run '{name}' keeps the role '{}' that it was cut with", known.role));
         }
         if known.phase != Phase::Applied {
             if has_task {

@@ -249,7 +249,11 @@ mod tests {
         files::create_dir(&tree.join("new"), 0o755).unwrap();
         let latest = files::lstat(&tree.join("a/b/f")).unwrap().unwrap();
         assert!(latest.is_file());
-        assert_eq!(changed_since(root.as_fd(), (0, 0)).unwrap().unwrap(), b"a/b/f", "rather a file than a folder");
+        assert_eq!(
+            changed_since(root.as_fd(), (0, 0)).unwrap().unwrap(),
+            b"a/b/f",
+            "rather a file than a folder"
+        );
     }
 
     #[test]

@@ -142,7 +142,15 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
             return Err(Failure::fatal(format!("run '{name}' exists already; its base does not change"))
                 .hint("leave out --base and --with-changes, or take another name with --run"));
         }
-        if tip.understood()?.head.phase != Phase::Applied {
+        let known = &tip.understood()?.head;
+        if known.role != role {
+            return Err(Failure::fatal(format!("run '{name}' exists already, with the role '{}'", known.role))
+                .hint(format!("go on with it as --role {}, or take another name with --run", known.role)));
+        }
+        if known.phase != Phase::Applied {
+            if has_task {
+                notes.push(format!("run '{name}' keeps the task it was cut with; the new one was not taken"));
+            }
             return Ok(Plan::Again(Box::new(Again { tip, home, engine, notes })));
         }
         continued = Some(tip);
@@ -399,12 +407,28 @@ pub fn execute<'r>(repo: &'r Repo, plan: Plan) -> Result<Ready<'r>, Failure> {
                     all.extend(notes);
                     Ok(Ready { run, engine, again: false, notes: all })
                 }
-                Err(failure) => Err(match making.withdraw(repo) {
-                    Ok(()) => failure,
-                    Err(e) => failure.hint(format!("the next command will try again to clear up: {e}")),
-                }),
+                Err(failure) => {
+                    let failure = crowded(failure, &plan.home.root);
+                    Err(match making.withdraw(repo) {
+                        Ok(()) => failure,
+                        Err(e) => failure.hint(format!("the next command will try again to clear up: {e}")),
+                    })
+                }
             }
         }
+    }
+}
+
+/// git does not always say why a file could not be written; a disk with next to nothing left is worth a word.
+fn crowded(failure: Failure, root: &std::path::Path) -> Failure {
+    const LITTLE: u64 = 64 << 20;
+    match crate::os::files::free_space(root) {
+        Ok(free) if free < LITTLE => failure.hint(format!(
+            "'{}' has only {} KiB left: make room, or set agent.root to a folder elsewhere",
+            root.display(),
+            free >> 10
+        )),
+        _ => failure,
     }
 }
 

@@ -21,6 +21,12 @@ pub struct FileId {
     pub ino: u64,
 }
 
+/// Bytes that an ordinary user may still write to the file system of a folder.
+pub fn free_space(dir: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(dir)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 /// What `lstat(2)` says about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {

@@ -409,7 +409,7 @@ fn plant(s: &Sandbox, tree: &Path, marker: &Path) {
     let evil = script.to_str().unwrap();
     std::fs::write(tree.join(".gitattributes"), "* filter=evil diff=evil merge=evil\n").unwrap();
     let config = format!(
-        "[core]\n\tfsmonitor = {evil}\n\thooksPath = {dir}\n\tpager = {evil}\n[diff]\n\texternal = {evil}\n\
+        "[core]\n\tbare = false\n\tfsmonitor = {evil}\n\thooksPath = {dir}\n\tpager = {evil}\n[diff]\n\texternal = {evil}\n\
          [filter \"evil\"]\n\tclean = {evil}\n\tsmudge = {evil}\n\trequired = true\n\
          [diff \"evil\"]\n\ttextconv = {evil}\n\tcommand = {evil}\n[merge \"evil\"]\n\tdriver = {evil}\n",
         dir = s.dir().join("hooks").display()
@@ -632,4 +632,38 @@ fn the_page_stands_alone() {
         assert!(!page.contains(word), "{word}");
     }
     repo.agent("review one --html=no/such/folder.html").with(128).refuses(&["no/such/folder.html"]);
+}
+
+#[test]
+fn the_demo_goes_through_in_an_empty_home() {
+    both(|s| {
+        let tmp = s.dir().join("tmp");
+        std::fs::create_dir(&tmp).unwrap();
+        s.give(&tmp);
+        let demo = || {
+            let mut command = s.command(s.dir(), "git-agent");
+            command.arg("demo").env("TMPDIR", &tmp).env("PAGER", "cat").env("NO_COLOR", "1");
+            // Nobody told git a name.
+            command.env("GIT_CONFIG_GLOBAL", "/dev/null");
+            command
+        };
+        for (key, status, words) in [
+            ("a", 0, &[" M README.md", " D obsolete.txt", "?? demo-notes.md", "landed demo"][..]),
+            ("d", 0, &["discarded run demo"]),
+            ("l", 0, &["left run demo"]),
+            ("\u{4}", 1, &["remove it with: rm -rf"]),
+        ] {
+            let mut pty = Pty::start(demo());
+            pty.expect("?] ");
+            pty.send(&if status == 0 { format!("{key}\n") } else { key.into() });
+            let said = pty.end().with(status);
+            for word in words {
+                assert!(said.contains(word), "{key}: no '{word}' in\n{said}");
+            }
+            assert_eq!(said.contains("git status in your work tree"), key == "a", "{said}");
+        }
+        let said = crate::support::run(demo(), b"").ok();
+        said.says(&["Nothing landed", "git agent review demo"]);
+        assert!(said.out().contains("obsolete.txt"), "{}", said.out());
+    });
 }

@@ -20,7 +20,7 @@ pub fn execute<'r>(
     plan: &Cut,
     making: &mut Making,
 ) -> Result<(Open<'r>, Vec<String>), Failure> {
-    let identity = identity(plan)?;
+    let (identity, user) = identity(plan)?;
     let mut folder = Folder {
         v: Folder::FORMAT,
         run: plan.run.clone(),
@@ -62,7 +62,8 @@ pub fn execute<'r>(
     let branch = plan.branch.trim_start_matches("refs/heads/");
     store::create(layout.dir(), &fixed, &store::packed_refs(plan.refs.clone()), branch, identity)
         .map_err(broken)?;
-    let mut run = Open { repo, ledger, tip, folder: folder.clone(), layout, lock, actor: plan.actor.clone() };
+    let mut run =
+        Open { repo, ledger, tip, folder: folder.clone(), layout, lock, actor: plan.actor.clone(), user };
     annotated_tags(&run, plan)?;
     fill(&run, plan)?;
     own_files(&run, plan).map_err(|e| Failure::fatal("TASK.md could not be written").because(e))?;
@@ -82,13 +83,15 @@ pub fn execute<'r>(
 }
 
 /// As root the engine gets a user of its own, from the start: what it will own is made for it.
-fn identity(plan: &Cut) -> Result<Option<Identity>, Failure> {
+fn identity(plan: &Cut) -> Result<(Option<Identity>, Option<Lock>), Failure> {
     if !process::is_root() {
-        return Ok(None);
+        return Ok((None, None));
     }
-    process::pick_run_uid(plan.run.millis() ^ u64::from(std::process::id())).map(Some).map_err(|e| {
+    let seed = plan.run.millis() ^ u64::from(std::process::id());
+    let (identity, claim) = process::pick_run_uid(seed).map_err(|e| {
         Failure::new(crate::model::Kind::Cage, "no user could be found for the engine to run as").because(e)
-    })
+    })?;
+    Ok((Some(identity), claim))
 }
 
 /// Claims the run's folder: begun under a name of its own, with its record and its lock, then renamed.

@@ -6,8 +6,9 @@ use crate::ledger::{self, Folder, Home, Ledger, Tip};
 use crate::model::{Actor, Failure};
 use crate::os::files;
 use crate::os::lock::Lock;
-use crate::os::process::Identity;
+use crate::os::process::{self, Claim, Identity};
 use crate::text::Untrusted;
+use std::time::{Duration, Instant};
 
 /// A run of ours, locked.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct Open<'r> {
     pub lock: Lock,
     /// Who acts.
     pub actor: Actor,
+    /// Keeps the run's user from every other live run, where the run has a user of its own.
+    pub user: Option<Lock>,
 }
 
 impl<'r> Open<'r> {
@@ -52,7 +55,8 @@ impl<'r> Open<'r> {
             .ok_or_else(|| Failure::fatal(format!("there is no run '{}' any more", folder.name)))?;
         tip.understood()?;
         let actor = ledger::actor(repo.config()?);
-        Ok(Self { repo, ledger, tip, folder, layout, lock, actor })
+        let user = user(&folder)?;
+        Ok(Self { repo, ledger, tip, folder, layout, lock, actor, user })
     }
 
     /// The user the run's processes are, where it is not the person's own.
@@ -85,6 +89,30 @@ fn follow(repo: &Repo, layout: &Layout) -> Result<(), Failure> {
     let alternates = layout.fixed().join(store::flat(store::ALTERNATES));
     files::write_atomic(&alternates, &store::alternates(repo), 0o600).map_err(fail)?;
     files::write_atomic(&record, here, 0o600).map_err(fail)
+}
+
+/// How long a run waits for another one that happens to have the same user.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn user(folder: &Folder) -> Result<Option<Lock>, Failure> {
+    let Some(uid) = folder.uid else { return Ok(None) };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let claim = process::claim(Identity { uid, gid: uid }).map_err(|e| {
+            Failure::fatal(format!("user {uid} of run '{}' cannot be claimed", folder.name)).because(e)
+        })?;
+        match claim {
+            Claim::Ours(lock) => return Ok(lock),
+            Claim::Taken if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            Claim::Taken => {
+                return Err(Failure::fatal(format!(
+                    "run '{}' has user {uid}, as which another run is at work",
+                    folder.name
+                ))
+                .hint("try again when that one is done: git agent list"));
+            }
+        }
+    }
 }
 
 /// The folder of a run on this machine.

@@ -1,6 +1,7 @@
 //! Processes and who they run as: the caller, the dedicated user of a run, exact signals, and doing file
 //! work as that user in a child.
 
+use super::lock::Lock;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::{Deserialize, Serialize};
@@ -69,25 +70,52 @@ pub(super) fn is_dedicated(identity: Identity) -> bool {
     RUN_UIDS.contains(&identity.uid)
 }
 
-/// A user for one run: an id of systemd's dynamic range without a passwd entry and without a process, looked
-/// for from a place that `seed` decides. Group = user. `PermissionDenied` when we cannot become it
-/// ([`can_become`]); `NotFound` when the range is used up.
-pub fn pick_run_uid(seed: u64) -> io::Result<Identity> {
+/// Where the users of live runs are claimed, one lock a user id, for all repositories of the machine.
+const CLAIMS: &str = "/run/git-agent/uid";
+
+/// A user for one run: an id of systemd's dynamic range without a passwd entry, without a process, and not
+/// claimed by another live run, looked for from a place that `seed` decides. Group = user. The claim lasts as
+/// long as the lock. `PermissionDenied` when we cannot become it ([`can_become`]); `NotFound` when the range
+/// is used up.
+pub fn pick_run_uid(seed: u64) -> io::Result<(Identity, Option<Lock>)> {
     let span = RUN_UIDS.end() - RUN_UIDS.start() + 1;
     let first = (seed % u64::from(span)) as u32;
     let busy = uids_with_processes();
-    let free = (0..span)
-        .map(|i| RUN_UIDS.start() + (first + i) % span)
-        .find(|uid| !busy.contains(uid) && passwd(*uid).is_none())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no free user id for the run"))?;
-    let identity = Identity { uid: free, gid: free };
-    if can_become(identity) {
-        return Ok(identity);
+    for uid in (0..span).map(|i| RUN_UIDS.start() + (first + i) % span) {
+        if busy.contains(&uid) || passwd(uid).is_some() {
+            continue;
+        }
+        let identity = Identity { uid, gid: uid };
+        if !can_become(identity) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("cannot change to user {uid}: not root, or not mapped in /proc/self/uid_map"),
+            ));
+        }
+        if let Claim::Ours(lock) = claim(identity)? {
+            return Ok((identity, lock));
+        }
     }
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!("cannot change to user {free}: not root, or not mapped in /proc/self/uid_map"),
-    ))
+    Err(io::Error::new(io::ErrorKind::NotFound, "no free user id for the run"))
+}
+
+/// Whether a run's user is this run's alone now.
+#[derive(Debug)]
+pub enum Claim {
+    /// It is, while the lock is held; without one where `/run` cannot be written, which no root of ours meets
+    /// on a machine with more than one run.
+    Ours(Option<Lock>),
+    /// Another live run has the same one: two of them would end each other's processes.
+    Taken,
+}
+
+/// Claims a run's user for as long as the lock is held.
+pub fn claim(identity: Identity) -> io::Result<Claim> {
+    if super::files::create_dirs(std::path::Path::new(CLAIMS), 0o700).is_err() {
+        return Ok(Claim::Ours(None));
+    }
+    let lock = Lock::acquire(&std::path::Path::new(CLAIMS).join(identity.uid.to_string()))?;
+    Ok(lock.map_or(Claim::Taken, |lock| Claim::Ours(Some(lock))))
 }
 
 /// Whether a child of ours could change to this identity: the capabilities are there and both ids are mapped
@@ -309,7 +337,7 @@ mod tests {
             return;
         }
         let t = tempfile::tempdir().unwrap();
-        let identity = pick_run_uid(7).unwrap();
+        let identity = pick_run_uid(7).unwrap().0;
         assert!(RUN_UIDS.contains(&identity.uid));
         let run = t.path().join("run");
         crate::os::files::create_dir_for(&run, 0o700, Some(identity)).unwrap();

@@ -33,7 +33,10 @@ pub fn ago(then: i64, now: i64) -> String {
 /// A length of time such as `90s`, `45m`, `2h`, `1h30m` or `1d`; a bare number is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("not a duration: '{text}' (write 90s, 45m, 2h, 1h30m or 1d)");
-    if let Ok(seconds @ 1..) = text.parse() {
+    // `parse` alone would take "+1".
+    if text.bytes().all(|b| b.is_ascii_digit())
+        && let Ok(seconds @ 1..) = text.parse()
+    {
         return Ok(Duration::from_secs(seconds));
     }
     let (mut total, mut rest, mut last) = (0_u64, text, u64::MAX);

@@ -20,7 +20,7 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let identity = process::is_root().then(|| {
             let seed = u64::from(std::process::id()) * 64 + SEED.fetch_add(1, Ordering::Relaxed);
-            process::pick_run_uid(seed).unwrap()
+            process::pick_run_uid(seed).unwrap().0
         });
         let at = |name: &str| folder.path().join(name);
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();

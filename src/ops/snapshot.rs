@@ -3,14 +3,22 @@
 //! nothing the agent did to its own index, refs or configuration counts. See DESIGN notes in
 //! `docs/decisions/0006-snapshot-from-disk.md`.
 
+mod agent;
+mod look;
+mod names;
+
+pub use names::refused_by_git;
+
+use self::look::Tracked;
+use self::names::leads_out;
 use super::{Frozen, Open, confine, freeze, store};
-use crate::git::{Answer, Bounds, Call, Place, Quarantine};
+use crate::git::{Bounds, Call, Place, Quarantine};
 use crate::model::{Failure, Oid, Report};
 use crate::os::cage::Cage;
 use crate::os::{files, files::Dir, remove, walk};
 use crate::policy::Limits;
-use crate::text::{Untrusted, quote_path};
-use std::collections::{BTreeSet, HashSet};
+use crate::text::quote_path;
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,12 +27,8 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_secs(600);
 /// The same for what only the agent's own repository says and nothing depends on.
 const ASIDE: Duration = Duration::from_secs(60);
-/// The agent's own commits that are listed and kept.
-const MOST_COMMITS: usize = 200;
 /// Largest piece of memory that git may ask for at once on what the agent wrote.
 const ALLOC_LIMIT: &str = "1g";
-/// Bytes of the agent's own commits that are kept, unpacked.
-const COMMITS_BYTES: u64 = 64 << 20;
 
 /// What was on disk, imported.
 #[derive(Debug)]
@@ -124,132 +128,6 @@ impl<'a, 'r> Shot<'a, 'r> {
         Ok(OnDisk { tree, report, agent_head })
     }
 
-    /// What the pristine index holds. Submodules get a bit there that keeps git from looking into them: what
-    /// lies there as a repository is the agent's, and git waits on a fifo named HEAD.
-    fn tracked(&self) -> Result<Tracked, Failure> {
-        let mut tracked = Tracked::default();
-        let listed = self.git("ls-files")?.args(["-s", "-z"]).output()?;
-        for line in listed.split(|b| *b == 0).filter(|l| !l.is_empty()) {
-            let Some(tab) = line.iter().position(|b| *b == b'\t') else { continue };
-            let path = &line[tab + 1..];
-            let mut above = path;
-            while let Some(end) = above.iter().rposition(|b| *b == b'/') {
-                above = &above[..end];
-                if !tracked.folders.insert(above.to_vec()) {
-                    break;
-                }
-            }
-            if line.starts_with(b"160000 ") {
-                tracked.modules.insert(path.to_vec());
-            } else {
-                tracked.files.insert(path.to_vec());
-            }
-        }
-        if !tracked.modules.is_empty() {
-            let call = self.git("update-index")?.args(["--skip-worktree", "-z", "--stdin"]);
-            call.input(listing(&tracked.modules)).output()?;
-        }
-        Ok(tracked)
-    }
-
-    /// Everything on disk that the index does not hold, and what is hidden by an ignored folder. We list and
-    /// git only matches patterns: its own listing opens what looks like a repository, and can be made to
-    /// wait, to die or to read without end there.
-    fn look(&self, tracked: &Tracked, report: &mut Report) -> Result<(walk::Survey, Paths), Failure> {
-        let (mut hidden, mut moved) = (Paths::new(), 0);
-        let found = walk::survey::<Looked>(
-            self.tree.as_fd(),
-            &|path| !tracked.files.contains(path),
-            &mut |found, folders| {
-                self.unblock(&found.special[moved..], report)?;
-                moved = found.special.len();
-                let (known, new): (Vec<_>, Vec<_>) =
-                    folders.into_iter().partition(|f| tracked.folders.contains(f));
-                let ignored = self.ignored(&new)?;
-                let mut enter = known;
-                for folder in new {
-                    if ignored.contains(&folder) {
-                        hidden.insert([folder.as_slice(), b"/"].concat());
-                    } else if !(tracked.modules.contains(&folder) && self.has_repository(&folder)) {
-                        enter.push(folder);
-                    }
-                }
-                Ok(enter)
-            },
-        );
-        let found = found.map_err(|e| match e {
-            Looked::Io(e) => Failure::fatal("the run's tree cannot be listed").because(e),
-            Looked::Failed(failure) => failure,
-        })?;
-        Ok((found, hidden))
-    }
-
-    fn has_repository(&self, folder: &[u8]) -> bool {
-        self.tree.lstat_at(&[folder, b"/.git"].concat()).is_ok_and(|m| m.is_some())
-    }
-
-    /// git opens files of these names wherever they are, and waits for ever on a fifo.
-    fn unblock(&self, special: &[Vec<u8>], report: &mut Report) -> Result<(), Failure> {
-        for path in special {
-            let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default().to_ascii_lowercase();
-            if name != b".gitignore" && name != b".gitattributes" {
-                continue;
-            }
-            let fail = |e| {
-                Failure::fatal(format!("{} is a special file and cannot be moved away", quote_path(path)))
-                    .because(e)
-            };
-            let dir = Dir::open(self.run.layout.dir()).map_err(fail)?;
-            freeze::displace(&self.run.layout, &dir, &[b"tree/", path.as_slice()].concat()).map_err(fail)?;
-            report.notes.push(format!("{} was a special file and was moved away", quote_path(path)));
-        }
-        Ok(())
-    }
-
-    /// Those of these paths that the ignore rules match, whether or not anything tracks them.
-    fn ignored(&self, asked: &[Vec<u8>]) -> Result<Paths, Failure> {
-        if asked.is_empty() {
-            return Ok(Paths::new());
-        }
-        // Without the dot a name such as `:(glob)x` would be a pattern.
-        let input = asked.iter().flat_map(|p| [b"./", p.as_slice(), b"\0"].concat()).collect();
-        let answer = self.git("check-ignore")?.args(["-z", "--stdin", "--no-index"]).input(input).run()?;
-        let answer = if answer.status == 1 { answer.stdout } else { answer.success()? };
-        Ok(paths(&answer).into_iter().filter_map(|p| p.strip_prefix(b"./").map(<[u8]>::to_vec)).collect())
-    }
-
-    fn is_of_ours(&self, path: &[u8]) -> bool {
-        [&self.run.folder.task_path, &self.run.folder.identity_path].iter().any(|own| {
-            path.strip_prefix(own.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        })
-    }
-
-    /// What became of the base's submodules. Returns those that have a repository of the agent's making.
-    fn submodules(
-        &self,
-        tracked: &Tracked,
-        candidates: &mut Paths,
-        report: &mut Report,
-    ) -> Result<Paths, Failure> {
-        let mut with_repository = Paths::new();
-        for path in &tracked.modules {
-            let meta = self.tree.lstat_at(path).ok().flatten();
-            if !meta.is_some_and(|m| m.is_dir()) {
-                candidates.insert(path.clone());
-                report.submodules.push(format!("{} (removed)", quote_path(path)));
-            } else if self.has_repository(path) {
-                with_repository.insert(path.clone());
-                report.submodules.push(format!(
-                    "{} (has a repository: its files and new commits are in the tree only)",
-                    quote_path(path)
-                ));
-            } else if candidates.iter().any(|c| c.starts_with(&[path.as_slice(), b"/"].concat())) {
-                report.submodules.push(format!("{} (replaced by plain files)", quote_path(path)));
-            }
-        }
-        Ok(with_repository)
-    }
-
     /// git on the tree, with the git dir that we wrote.
     fn git(&self, verb: &str) -> Result<Call, Failure> {
         let work_tree = self.run.layout.tree();
@@ -275,124 +153,6 @@ impl<'a, 'r> Shot<'a, 'r> {
         };
         let call = Call::new(verb, &place).current_dir(&self.run.layout.tree());
         confine::caged(&self.cage, call.env("GIT_ALLOC_LIMIT", ALLOC_LIMIT).within(ASIDE))
-    }
-
-    /// Puts what a tree cannot hold into the report.
-    fn tell<'p>(
-        &self,
-        found: &walk::Survey,
-        ignored: impl Iterator<Item = &'p Vec<u8>>,
-        report: &mut Report,
-    ) {
-        for path in ignored {
-            if self.run.is_own(path) {
-                continue;
-            }
-            report.ignored.push(quote_path(path));
-            if let Ok(Some(meta)) = self.tree.lstat_at(path)
-                && meta.is_file()
-            {
-                report.ignored.bytes += meta.size;
-            }
-        }
-        found.special.iter().for_each(|p| report.special.push(quote_path(p)));
-        found.empty.iter().for_each(|p| report.empty.push(quote_path(p)));
-        found.unreadable.iter().for_each(|p| report.unreadable.push(quote_path(p)));
-        found.nested.iter().for_each(|p| report.nested.push(quote_path(p)));
-        for bare in &found.bare {
-            report.nested.push(format!("{} (bare)", quote_path(bare)));
-        }
-    }
-
-    /// What the agent committed, and ignored files that it forced into its index or its commits. A store
-    /// that is not sound, or an index or a HEAD that git cannot read, is the agent's loss, not ours: the
-    /// files on disk count all the same.
-    fn agent_commits(&self, frozen: &Frozen, report: &mut Report) -> Result<(Option<Oid>, Paths), Failure> {
-        let mut candidates = Paths::new();
-        if !frozen.sound {
-            report
-                .notes
-                .push("the run's store was tampered with; the agent's own commits are not kept".into());
-            return Ok((None, candidates));
-        }
-        let base = self.run.folder.base.as_str();
-        let added = self
-            .agents_git("diff-index")?
-            .args([
-                "--cached",
-                "--name-only",
-                "-z",
-                "--diff-filter=A",
-                "--no-renames",
-                "--ignore-submodules",
-                base,
-            ])
-            .start()?;
-        let log = self
-            .agents_git("log")?
-            .args(["-z", "--no-color", "--no-show-signature", "--format=%H %s", "--encoding=UTF-8"])
-            .args([&format!("--max-count={MOST_COMMITS}"), "HEAD", "--not", base, "--"])
-            .limit(1 << 20)
-            .start()?;
-        match added.finish().and_then(Answer::success) {
-            Ok(bytes) => candidates.extend(paths(&bytes)),
-            Err(_) => report.notes.push("the run's own index could not be read".into()),
-        }
-        let Ok(log) = log.finish().and_then(Answer::success) else {
-            report.notes.push("the agent's own commits could not be read".into());
-            return Ok((None, candidates));
-        };
-        let commits: Vec<_> = log.split(|b| *b == 0).filter(|l| !l.is_empty()).collect();
-        for line in &commits {
-            report.commits.push(Untrusted::new(line).to_string());
-        }
-        let Some(head) =
-            commits.first().and_then(|l| std::str::from_utf8(l.split(|b| *b == b' ').next()?).ok())
-        else {
-            return Ok((None, candidates));
-        };
-        let Ok(head) = head.parse::<Oid>() else { return Ok((None, candidates)) };
-        if let Ok(bytes) = self
-            .agents_git("diff-tree")?
-            .args(["-r", "-z", "--name-only", "--diff-filter=A", "--no-renames", base, head.as_str(), "--"])
-            .output()
-        {
-            candidates.extend(paths(&bytes));
-        }
-        match self.keep_commits(&head) {
-            Ok(()) => Ok((Some(head), candidates)),
-            Err(e) => {
-                report.notes.push(format!(
-                    "the agent's own commits are not kept: {}",
-                    Untrusted::new(&e.to_string())
-                ));
-                Ok((None, candidates))
-            }
-        }
-    }
-
-    /// Brings the agent's commits home, for `refs/agent-local`: capped, checked, never needed.
-    fn keep_commits(&self, head: &Oid) -> Result<(), Failure> {
-        let base = &self.run.folder.base;
-        let objects = self
-            .agents_git("rev-list")?
-            .args(["--objects", "--no-object-names", head.as_str(), "--not", base.as_str()])
-            .limit(16 << 20)
-            .output()?;
-        let sizes = self
-            .agents_git("cat-file")?
-            .args(["--batch-check=%(objectsize)"])
-            .input(objects)
-            .limit(16 << 20)
-            .text()?;
-        let total: u64 =
-            sizes.lines().map(|l| l.parse::<u64>().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
-        if total > COMMITS_BYTES {
-            return Err(Failure::fatal(format!("they hold more than {COMMITS_BYTES} bytes")));
-        }
-        let call = self.agents_git("pack-objects")?.args(["--revs", "--thin", "--stdout", "-q"]);
-        // Bases of deltas come along and count.
-        self.receive(call, head, base, COMMITS_BYTES, COMMITS_BYTES * 4, ASIDE)
     }
 
     /// Stripped paths that exist again.
@@ -564,34 +324,6 @@ impl<'a, 'r> Shot<'a, 'r> {
     }
 }
 
-/// What the pristine index holds.
-#[derive(Debug, Default)]
-struct Tracked {
-    files: HashSet<Vec<u8>>,
-    /// Folders above anything in the index.
-    folders: HashSet<Vec<u8>>,
-    /// Submodules.
-    modules: Paths,
-}
-
-/// Why looking at the tree ended.
-enum Looked {
-    Io(std::io::Error),
-    Failed(Failure),
-}
-
-impl From<std::io::Error> for Looked {
-    fn from(e: std::io::Error) -> Self {
-        Self::Io(e)
-    }
-}
-
-impl From<Failure> for Looked {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
 /// As `--stdin -z` wants paths.
 fn listing<'p>(paths: impl IntoIterator<Item = &'p Vec<u8>>) -> Vec<u8> {
     paths.into_iter().flat_map(|p| [p.as_slice(), b"\0"].concat()).collect()
@@ -610,85 +342,4 @@ fn clear(scratch: &Path) -> std::io::Result<()> {
 
 fn paths(bytes: &[u8]) -> Paths {
     bytes.split(|b| *b == 0).filter(|p| !p.is_empty()).map(<[u8]>::to_vec).collect()
-}
-
-/// Whether a symbolic link is absolute or leads out of the tree, by its text alone.
-fn leads_out(path: &[u8], target: &[u8]) -> bool {
-    if target.starts_with(b"/") {
-        return true;
-    }
-    let mut depth = path.iter().filter(|b| **b == b'/').count() as i64;
-    for part in target.split(|b| *b == b'/') {
-        depth += match part {
-            b"" | b"." => 0,
-            b".." => -1,
-            _ => 1,
-        };
-        if depth < 0 {
-            return true;
-        }
-    }
-    false
-}
-
-/// Why git would refuse a path in its index: a component that is or, on other file systems, becomes `.git`,
-/// or a link that becomes `.gitmodules`. Wider than git's own check (read-cache.c, `verify_path`) on purpose:
-/// what git would refuse must not stop the whole snapshot.
-pub(super) fn refused_by_git(path: &[u8], is_link: bool) -> Option<&'static str> {
-    for part in path.split(|b| matches!(b, b'/' | b'\\')) {
-        // HFS+ ignores these characters; NTFS ignores trailing dots and spaces and knows streams.
-        let text: String = String::from_utf8_lossy(part)
-            .chars()
-            .filter(|c| !matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}'))
-            .flat_map(char::to_lowercase)
-            .collect();
-        let cut = text.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
-        if matches!(cut, ".git" | "git~1") {
-            return Some("a name that is '.git' on some file system");
-        }
-        let short = cut.split_once('~').is_some_and(|(name, number)| {
-            cut.len() == 8
-                && number.bytes().all(|b| b.is_ascii_digit())
-                && (name == "gitmod" || "gi7eba".starts_with(name))
-        });
-        if is_link && (cut == ".gitmodules" || short) {
-            return Some("a link that is '.gitmodules' on some file system");
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_git_would_refuse() {
-        for bad in [
-            ".git/x",
-            "a/.GIT/config",
-            "git~1",
-            "a/.git./x",
-            ".g\u{200c}it",
-            ".git::$INDEX_ALLOCATION/x",
-            "x\\.git\\y",
-        ] {
-            assert!(refused_by_git(bad.as_bytes(), false).is_some(), "{bad}");
-        }
-        for good in [".gitignore", ".github/x", "git/x", "a.git", "..a", "x\\y"] {
-            assert!(refused_by_git(good.as_bytes(), true).is_none(), "{good}");
-        }
-        for bad in [".gitmodules", "a/.GitModules ", "gitmod~1", "gi7eba~1"] {
-            assert!(refused_by_git(bad.as_bytes(), true).is_some(), "{bad}");
-            assert!(refused_by_git(bad.as_bytes(), false).is_none(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn links_that_lead_out() {
-        assert!(leads_out(b"a/l", b"../../x"));
-        assert!(leads_out(b"l", b"/etc/passwd"));
-        assert!(!leads_out(b"a/l", b"../x"));
-        assert!(leads_out(b"l", b"a/../../x"));
-    }
 }

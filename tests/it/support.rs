@@ -632,8 +632,16 @@ impl Mounted {
     }
 
     pub fn read_only(&self) {
-        let said = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0).output().unwrap();
-        assert!(said.status.success(), "remount: {}", String::from_utf8_lossy(&said.stderr));
+        // A process that still ends (a background deletion, a reaped engine) keeps it busy for a moment.
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let said = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0).output().unwrap();
+            if said.status.success() {
+                return;
+            }
+            assert!(Instant::now() < until, "remount: {}", String::from_utf8_lossy(&said.stderr));
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command table: one file a command, each a [`Command`] that parses, plans, executes and reports.
+//! The command table: one file a command, each a `Command` that parses, plans, executes and reports.
 
 mod apply;
 mod checkout;

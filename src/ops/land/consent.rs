@@ -54,7 +54,7 @@ impl Proposal {
     }
 }
 
-/// Proof that a person approved exactly this change. Only [`check`] makes one, and whoever lands a change
+/// Proof that a person approved exactly this change. Only `check` makes one, and whoever lands a change
 /// consumes it: nothing about the change is looked up again.
 #[derive(Debug)]
 pub struct Warrant {

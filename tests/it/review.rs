@@ -549,7 +549,7 @@ fn a_pager_that_ends_early_or_is_interrupted_is_no_trouble() {
         pty.end().with(1);
     }
     // Ctrl-C in the pager is the pager's.
-    let pager = "trap 'echo stopped' INT; echo reading; sleep 60; cat >/dev/null";
+    let pager = "trap 'echo stopped; seen=1' INT; echo reading; until [ \"$seen\" ]; do sleep 0.1; done; cat >/dev/null";
     let mut pty = tty_with(&repo, "review one", &[("GIT_PAGER", pager)]);
     pty.expect("reading");
     pty.send("\u{3}");

@@ -20,9 +20,9 @@ pub(super) const COMMAND: Command = Command {
 
 #[derive(clap::Args)]
 struct Args {
-    /// Role of the run, as the policy names it
-    #[arg(long, value_name = "ROLE")]
-    role: String,
+    /// Role of the run, as the policy names it; an existing run keeps its own
+    #[arg(long, value_name = "ROLE", required_unless_present = "run")]
+    role: Option<String>,
     /// Change request or ticket; names the run <role>-<cr>
     #[arg(long, value_name = "ID")]
     cr: Option<String>,
@@ -61,8 +61,13 @@ struct Args {
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
     let task = task(session, &args)?;
+    let repo = session.repo()?;
+    let role = match (&args.role, &args.run) {
+        (Some(role), _) => role.clone(),
+        (None, run) => ops::spawn::role_of(&repo, run.as_deref().unwrap_or_default())?,
+    };
     let request = Request {
-        role: args.role,
+        role,
         cr: args.cr,
         run: args.run,
         engine: args.engine,
@@ -72,7 +77,6 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         timeout: args.timeout,
         command: args.command,
     };
-    let repo = session.repo()?;
     let plan = ops::spawn::plan(&repo, &request, ops::fate()?)?;
     let mut ready = ops::spawn::execute(&repo, plan)?;
     for note in &ready.notes {

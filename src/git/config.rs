@@ -23,7 +23,10 @@ pub struct Config(Vec<(Scope, String, String)>);
 
 impl Config {
     /// Parses the answer of `git config --list -z --show-scope`.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    ///
+    /// `foreign`: scopes whose file the environment moved into the repository itself; they count as the
+    /// repository's own.
+    pub(super) fn parse(bytes: &[u8], foreign: &[Scope]) -> Result<Self, Error> {
         let bad = |what: &str| Error::Unreadable { verb: "config".into(), what: what.into() };
         let mut parts = bytes.split(|b| *b == 0);
         let mut entries = Vec::new();
@@ -39,6 +42,7 @@ impl Config {
                 b"command" => Scope::Command,
                 _ => return Err(bad("an unknown scope")),
             };
+            let scope = if foreign.contains(&scope) { Scope::Local } else { scope };
             let pair = parts.next().ok_or_else(|| bad("a scope without a value"))?;
             let pair = String::from_utf8_lossy(pair);
             // A key without `=` means true, as git has it.
@@ -86,10 +90,13 @@ mod tests {
 
     #[test]
     fn scopes_and_precedence() {
-        let c = Config::parse(b"global\0user.name\nAda\0local\0user.name\nBob\0local\0core.bare\0").unwrap();
+        let c =
+            Config::parse(b"global\0user.name\nAda\0local\0user.name\nBob\0local\0core.bare\0", &[]).unwrap();
         assert_eq!(c.get("user.name"), Some("Bob"));
         assert_eq!(c.personal("user.name"), Some("Ada"));
         assert!(c.flag("core.bare", false));
         assert_eq!(c.get("x"), None);
+        let c = Config::parse(b"global\0agent.approve\nunattended\0", &[Scope::Global]).unwrap();
+        assert_eq!((c.personal("agent.approve"), c.get("agent.approve")), (None, Some("unattended")));
     }
 }

@@ -1,6 +1,6 @@
 //! A repository: where it is and what it is.
 
-use super::{Call, Config, Error, Objects, Place};
+use super::{Call, Config, Error, Objects, Place, Scope};
 use crate::model::{Failure, HashKind};
 use std::cell::OnceCell;
 use std::ffi::OsStr;
@@ -168,10 +168,29 @@ impl Repo {
                 "-z",
                 "--show-scope",
             ]);
-            let config = Config::parse(&call.output()?)?;
+            let config = Config::parse(&call.output()?, &self.foreign_scopes())?;
             let _ = self.config.set(config);
         }
         Ok(self.config.get().expect("set just above"))
+    }
+
+    /// `GIT_CONFIG_GLOBAL` and `GIT_CONFIG_SYSTEM` may name any file. One inside the repository is the
+    /// repository's word, not the person's. (Elsewhere it cannot be told from the person's: whoever sets
+    /// our environment can set HOME as well.)
+    fn foreign_scopes(&self) -> Vec<Scope> {
+        let inside = |path: &Path| {
+            let Ok(path) = std::fs::canonicalize(path) else { return false };
+            let ours = [Some(self.common_dir()), Some(self.git_dir()), self.work_tree()];
+            ours.into_iter()
+                .flatten()
+                .filter_map(|o| std::fs::canonicalize(o).ok())
+                .any(|o| path.starts_with(o))
+        };
+        [("GIT_CONFIG_GLOBAL", Scope::Global), ("GIT_CONFIG_SYSTEM", Scope::System)]
+            .into_iter()
+            .filter(|(name, _)| std::env::var_os(name).is_some_and(|p| inside(Path::new(&p))))
+            .map(|(_, scope)| scope)
+            .collect()
     }
 
     /// The object store.

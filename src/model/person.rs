@@ -56,6 +56,10 @@ const CLIENTS: &[&str] = &[
     "cursor-agent",
     "copilot",
     "aider",
+    "goose",
+    "amp",
+    "crush",
+    "droid",
 ];
 
 /// Packages whose scripts are called `cli.js` or the like.
@@ -93,6 +97,8 @@ fn is_marker(name: &str) -> bool {
     ) || name.starts_with("CODEX_") && name != "CODEX_HOME"
         || name.starts_with("QWEN_CODE")
         || name.starts_with("OPENCODE")
+        || name.starts_with("CLAUDE_CODE_")
+        || matches!(name, "CURSOR_AGENT" | "COPILOT_CLI")
 }
 
 /// The client that a process is, by what it calls itself, by its program, or by the script it interprets.

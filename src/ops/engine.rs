@@ -53,6 +53,11 @@ pub fn choose(
         let Some(name) = engine.or_else(chain) else { return Ok(None) };
         (name, template(policy, name, has_task)?)
     } else {
+        let built_in = |n: &str| clients::known(n).is_some_and(|p| p.program == Program::Ourselves);
+        if let Some(name) = engine.filter(|n| built_in(n)) {
+            return Err(Failure::usage(format!("engine '{name}' is built in and takes no command"))
+                .hint("leave out --engine, or what follows '--'"));
+        }
         (engine.unwrap_or("command"), Words::Given(command.to_vec()))
     };
     let env =

@@ -80,13 +80,17 @@ fn take(
 
 /// The snapshot commit. Deterministic: the same tree on the same base is the same commit, whoever takes it.
 fn commit(run: &Open<'_>, tree: &Oid) -> Result<Oid, Failure> {
+    Ok(run.repo.objects()?.write(ObjectKind::Commit, &snapshot_bytes(run, tree)?)?)
+}
+
+/// The bytes of that commit.
+pub(super) fn snapshot_bytes(run: &Open<'_>, tree: &Oid) -> Result<Vec<u8>, Failure> {
     let objects = run.repo.objects()?;
     let base = &run.folder.base;
     let time = objects.commit(base)?.time;
     let who = format!("{} <{}@git-agent.invalid>", run.folder.name, run.folder.run);
     let message = format!("Snapshot of run {}\n\nAgent-Run: {}", run.folder.name, run.folder.run);
-    let bytes = commit_bytes(tree, std::slice::from_ref(base), &who, time, &message);
-    Ok(objects.write(ObjectKind::Commit, &bytes)?)
+    Ok(commit_bytes(tree, std::slice::from_ref(base), &who, time, &message))
 }
 
 fn record(

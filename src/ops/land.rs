@@ -407,9 +407,14 @@ fn trouble(proposal: &Proposal, trouble: Trouble, stage: &std::path::Path) -> Fa
             "run '{name}' could not land; what had landed was taken back, nothing was changed"
         ))
         .because(trouble),
-        Trouble::Stuck { .. } => Failure::fatal(format!("run '{name}' landed in part"))
-            .because(trouble)
-            .hint(format!("the originals of what could not be taken back are in {}", stage.display())),
+        Trouble::Stuck { .. } => Failure::fatal(format!(
+            "run '{name}' did not land, and not everything is where it was"
+        ))
+        .because(trouble)
+        .hint(format!(
+            "what you edited or what stood there meanwhile is kept in {}: compare before you delete it",
+            stage.display()
+        )),
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Layout, store};
 use crate::git::Repo;
 use crate::ledger::{self, Folder, Home, Ledger, Tip};
 use crate::model::{Actor, Failure};
+use crate::os::ancestry;
 use crate::os::files;
 use crate::os::lock::Lock;
 use crate::os::process::{self, Claim, Identity};
@@ -49,6 +50,13 @@ impl<'r> Open<'r> {
         })?;
         let Some(lock) = lock else { return Err(at_work(&folder)) };
         follow(repo, &layout)?;
+        // When supervisor and cage-init were both killed, the engine may have outlived them.
+        let ended = ancestry::end_leftovers(tip.run.as_str(), layout.dir(), folder.uid).map_err(|e| {
+            Failure::fatal(format!("what is left of run '{}' cannot be ended", folder.name)).because(e)
+        })?;
+        if !ended {
+            return Err(Failure::fatal(format!("a process of run '{}' does not end", folder.name)));
+        }
         // Somebody may have appended between reading the tip and taking the lock.
         let tip = ledger
             .tip(&tip.run)?

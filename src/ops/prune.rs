@@ -438,6 +438,10 @@ impl<'r> Judge<'r> {
                     "its folder is gone; a person has spoken about it and its snapshot is in the ledger";
                 return Ok(Verdict::Stays(Kept::quiet(head.name.as_str(), None, why)));
             }
+            Phase::Proposed if !self.request.force && self.landed(tip, head)?.is_none() => {
+                let why = "its folder is gone, its change is in the ledger and waits for a review; --force closes it";
+                return Ok(Verdict::Stays(Kept::quiet(head.name.as_str(), None, why)));
+            }
             _ => {}
         }
         if !self.was_made_here(tip)? {

@@ -300,11 +300,15 @@ impl<'a, 'r> Shot<'a, 'r> {
     }
 
     fn import(&self, tree: &Oid, limits: &Limits) -> Result<(), Failure> {
+        // As a commit: against a tree alone git packs everything, because only commits have an edge.
+        let commit = super::finish::snapshot_bytes(self.run, tree)?;
+        let call = self.git("hash-object")?.args(["-t", "commit", "-w", "--stdin"]).input(commit);
+        let commit: Oid = call.text()?.parse().map_err(Failure::fatal)?;
         let call = self.git("pack-objects")?.args(["--revs", "--thin", "--stdout", "-q"]);
         // Compression may add a little to data that does not compress; bases of deltas come along and count.
         let pack = limits.bytes.saturating_add(limits.bytes / 64).saturating_add(64 << 20);
         let contents = limits.bytes.saturating_mul(2).saturating_add(1 << 30);
-        self.receive(call, tree, &self.run.folder.base, pack, contents, STEP)
+        self.receive(call, &commit, &self.run.folder.base, pack, contents, STEP)
     }
 
     fn receive(

@@ -167,6 +167,12 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
             (run, branch, base::resolve(repo, rev, changes, &head, &actor, now)?)
         }
     };
+    if continued.is_some() && layout.dir().exists() {
+        return Err(Failure::fatal(format!(
+            "run '{name}' was applied, and its tree holds what nobody has recorded"
+        ))
+        .hint(format!("record it first: git agent finish {name}")));
+    }
     free_folder(&layout)?;
     let tree = repo.objects()?.commit(&base)?.tree;
     let strip = base::stripped(repo, &policy, &base)?;
@@ -290,8 +296,10 @@ fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<T
             continue;
         };
         let gone = |head: &Head| {
+            // Its folder and its branch are free again; the ledger keeps its word on it under its id.
             head.phase == Phase::Pruned
-                || head.phase == Phase::Failed && !home.root.join(head.name.as_str()).exists()
+                || matches!(head.phase, Phase::Failed | Phase::Rejected)
+                    && !home.root.join(head.name.as_str()).exists()
         };
         if head.name == *name && !gone(head) {
             found = Some(tip);
@@ -304,6 +312,16 @@ fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<T
         }
     }
     Ok(found)
+}
+
+/// The role that an existing run was cut with: whoever names the run need not name it again.
+pub fn role_of(repo: &Repo, name: &str) -> Result<String, Failure> {
+    let tips = Ledger::new(repo).tips()?.tips;
+    let known = tips.iter().rev().filter_map(Tip::head).find(|h| h.name.as_str() == name);
+    known.map(|h| h.role.to_string()).ok_or_else(|| {
+        Failure::usage(format!("there is no run '{}' yet, and a new one needs a role", Untrusted::new(name)))
+            .hint(format!("git agent spawn --role developer --run {} ...", crate::text::shell_quote(name)))
+    })
 }
 
 /// Where an applied run goes on: the same run and branch, from the snapshot that landed.

@@ -30,12 +30,15 @@ pub fn ago(then: i64, now: i64) -> String {
     format!("{n} {unit}{} ago", if n == 1 { "" } else { "s" })
 }
 
+/// Longest duration in seconds: ten years.
+const LONGEST: u64 = 3650 * 86_400;
+
 /// A length of time such as `90s`, `45m`, `2h`, `1h30m` or `1d`; a bare number is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("not a duration: '{text}' (write 90s, 45m, 2h, 1h30m or 1d)");
     // `parse` alone would take "+1".
     if text.bytes().all(|b| b.is_ascii_digit())
-        && let Ok(seconds @ 1..) = text.parse()
+        && let Ok(seconds @ 1..=LONGEST) = text.parse()
     {
         return Ok(Duration::from_secs(seconds));
     }
@@ -57,7 +60,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         total = n.checked_mul(factor).and_then(|n| total.checked_add(n)).ok_or_else(bad)?;
         (rest, last) = (&rest[digits + 1..], factor);
     }
-    if total == 0 { Err(bad()) } else { Ok(Duration::from_secs(total)) }
+    if total == 0 || total > LONGEST { Err(bad()) } else { Ok(Duration::from_secs(total)) }
 }
 
 #[cfg(test)]

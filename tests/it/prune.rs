@@ -206,8 +206,11 @@ fn r33_an_entry_without_a_folder_is_marked() {
     for name in ["unmerged", "merged"] {
         std::fs::remove_dir_all(root.join(name)).unwrap();
     }
+    // What waits for a review can still be reviewed: its change is in the ledger.
     let answer = prune(&repo, "");
-    assert_eq!(names(&answer, "pruned"), ["merged", "unmerged"]);
+    assert_eq!(names(&answer, "pruned"), ["merged"]);
+    assert_eq!(repo.state("unmerged"), "proposed");
+    assert_eq!(names(&prune(&repo, "--force"), "pruned"), ["unmerged"]);
     assert_eq!(repo.branches(), ["main", "wt/unmerged"]);
     assert_eq!((repo.state("merged"), repo.state("unmerged")), ("pruned".into(), "pruned".into()));
     assert_eq!(prune(&repo, "")["pruned"], json!([]));

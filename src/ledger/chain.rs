@@ -10,6 +10,7 @@ use crate::model::{
     Oid, RunId,
 };
 use crate::text::Untrusted;
+use std::collections::HashSet;
 use std::error::Error as _;
 
 /// The newest event of a run.
@@ -201,7 +202,32 @@ impl Ledger<'_> {
             };
             all.broken.push(Broken { name: found.name, run: run.ok(), commit: found.oid, why });
         }
+        self.passed_over(&mut all);
         Ok(all)
+    }
+
+    /// git passes over a ref that it cannot read, such as one of zero length after a power cut. Its run is
+    /// not gone: a folder of it has an owner.
+    fn passed_over(&self, all: &mut Tips) {
+        let Ok(entries) = std::fs::read_dir(self.repo.common_dir().join(RUNS)) else { return };
+        let known: HashSet<&RunId> =
+            all.tips.iter().map(|t| &t.run).chain(all.broken.iter().filter_map(|b| b.run.as_ref())).collect();
+        let named = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<RunId>().ok());
+        let lost: Vec<RunId> = named.filter(|run| !known.contains(run)).collect();
+        for run in lost {
+            // Made between the two looks, it is only too new for this list.
+            if self.tip(&run).is_ok_and(|tip| tip.is_some()) {
+                continue;
+            }
+            let why =
+                "git cannot read this ref; an older value may be in a backup or another clone".to_owned();
+            all.broken.push(Broken {
+                name: Self::ref_name(&run),
+                run: Some(run),
+                commit: self.repo.hash().null(),
+                why,
+            });
+        }
     }
 
     /// The newest event of one run; `None` when there is no such run.

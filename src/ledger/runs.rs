@@ -189,11 +189,7 @@ pub fn list(ledger: &Ledger<'_>, home: Option<&Home>) -> Result<Listing, Failure
     if !tips.archived {
         listing.orphans = folders
             .into_iter()
-            // git passes over a ref it cannot read (zero length after a power cut); its folder has an owner.
-            .filter(|(run, _)| {
-                let file = ledger.repo().common_dir().join(Ledger::ref_name(run));
-                !spoken_for.contains(run) && !file.exists()
-            })
+            .filter(|(run, _)| !spoken_for.contains(run))
             .map(|(_, (path, folder))| Orphan { live: is_live(&path), path, folder })
             .collect();
     }

@@ -10,6 +10,7 @@ mod pty;
 mod support;
 
 mod apply;
+mod attacked;
 mod checkout;
 mod escape;
 mod floors;

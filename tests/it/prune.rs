@@ -484,7 +484,7 @@ fn r40_a_dry_run_changes_nothing_and_says_exactly_what_happens() {
         rejected(&repo, "rejected");
         run(&repo, "landed", "echo l > l");
         run(&repo, "waits", "echo w > w");
-        run(&repo, "folderless", "echo f > f");
+        repo.agent("spawn --role developer --run folderless").ok();
         run(&repo, "orphan", "echo o > o");
         repo.git("merge -q --squash wt/landed");
         repo.commit("landed");

@@ -131,7 +131,7 @@ fn i02_gt20_forged_and_broken_objects() {
             ),
             (
                 "corrupt",
-                "echo x >f; git add f; git commit -qm x; git repack -adq; for p in ../store/objects/pack/*.pack; do chmod u+w $p; printf XXXXXXXXXXXXXXXXXXXX | dd of=$p bs=1 seek=20 conv=notrunc 2>/dev/null; done; rm f",
+                "echo x >f; git add f; git commit -qm x; git repack -adq; for p in ../store/objects/pack/*.pack; do chmod u+w $p; dd if=/dev/zero of=$p bs=1 seek=12 count=$(($(stat -c %s $p) - 32)) conv=notrunc 2>/dev/null; done; rm f",
             ),
             (
                 "garbage",

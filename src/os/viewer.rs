@@ -15,9 +15,10 @@ pub fn page(command: &str, text: &[u8]) -> io::Result<bool> {
             shell.env(name, value);
         }
     }
-    let mut child = shell.spawn()?;
     // Ctrl-C is the pager's business while it is there; without us it would be left behind on the terminal.
+    // Held off before it starts, or one in between would end us; std starts children with an empty mask.
     let _held = Held::begin();
+    let mut child = shell.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         match pipe.write_all(text) {
             // The person has seen enough.

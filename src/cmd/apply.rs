@@ -3,10 +3,10 @@
 use super::{Command, Outcome, Session};
 use crate::git::Repo;
 use crate::ledger::Ledger;
-use crate::model::{Digest, Failure, RunState};
+use crate::model::{Digest, RunState};
 use crate::ops::{self, land, show};
 use crate::ui::{landing, prompt};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::process::ExitCode;
 
 pub(super) const COMMAND: Command = Command {
@@ -32,7 +32,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let shown = show::read(&Ledger::new(&repo), &args.run)?;
     // At a terminal, landing what nobody approved yet is the review.

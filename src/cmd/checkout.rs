@@ -1,9 +1,8 @@
 //! `git agent checkout`: an ordinary work tree of a run's snapshot.
 
 use super::{Command, Outcome, Session};
-use crate::model::Failure;
 use crate::ops;
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +23,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let plan = ops::checkout::plan(&repo, &args.run, args.dir.map(|d| session.cwd.join(d)))?;
     ops::checkout::execute(&repo, &plan)?;

@@ -6,7 +6,7 @@ use crate::model::Failure;
 use crate::ops;
 use crate::text::{Untrusted, shell_quote};
 use crate::ui::prompt;
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub(super) const COMMAND: Command = Command {
 struct Args {}
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let _: Args = super::parsed(matches)?;
     let dir = ops::demo::make()?;
     session.out.talk(&format!("a repository to play with: {}", dir.display()));
     step(

@@ -1,10 +1,9 @@
 //! `git agent discard`: reject a run and take its tree away.
 
 use super::{Command, Outcome, Session};
-use crate::model::Failure;
 use crate::ops;
 use crate::ui::{json, report};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::process::ExitCode;
 
 pub(super) const COMMAND: Command =
@@ -23,7 +22,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     ops::person::require_person("discard a run")?;
     let repo = session.repo()?;
     discard(session, &repo, &args.run, args.message.as_deref(), args.json)

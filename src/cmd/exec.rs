@@ -1,9 +1,8 @@
 //! `git agent exec`: a command of the person's in a run's tree, in the same cage.
 
 use super::{Command, Outcome, Session};
-use crate::model::Failure;
 use crate::ops::{self, Open};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -24,7 +23,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let run = Open::named(&repo, &args.run)?;
     Ok(ExitCode::from(ops::supervise::exec(&run, &args.command)?))

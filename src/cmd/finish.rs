@@ -1,10 +1,10 @@
 //! `git agent finish`: take the snapshot of a run now.
 
 use super::{Command, Outcome, Session};
-use crate::model::{Ended, Failure};
+use crate::model::Ended;
 use crate::ops::{self, Open};
 use crate::ui::{json, report};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::process::ExitCode;
 
 pub(super) const COMMAND: Command =
@@ -20,7 +20,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let mut run = Open::named(&repo, &args.run)?;
     let limits = ops::spawn::limits(&run)?;

@@ -2,10 +2,9 @@
 
 use super::{Command, Outcome, Session};
 use crate::ledger::Ledger;
-use crate::model::Failure;
 use crate::ops;
 use crate::ui::{json, report};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::process::ExitCode;
 
 pub(super) const COMMAND: Command =
@@ -21,7 +20,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let ledger = Ledger::new(&repo);
     let shown = ops::show::read(&ledger, &args.run)?;

@@ -169,6 +169,11 @@ fn parser(command: &Command) -> clap::Command {
     (command.make)(base)
 }
 
+/// The arguments of a command, as its own type.
+fn parsed<A: clap::FromArgMatches>(matches: &ArgMatches) -> Result<A, Failure> {
+    A::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))
+}
+
 /// clap's error in git's voice: the sentence, then the usage as a hint.
 fn usage(e: &clap::Error) -> Failure {
     let text = e.to_string();

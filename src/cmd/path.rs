@@ -1,9 +1,8 @@
 //! `git agent path`: where a run's tree is.
 
 use super::{Command, Outcome, Session};
-use crate::model::Failure;
 use crate::ops;
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
@@ -17,7 +16,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let (_, layout) = ops::spawn::locate(&repo, &args.run)?;
     let mut line = layout.tree().as_os_str().as_bytes().to_vec();

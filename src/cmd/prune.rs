@@ -1,10 +1,9 @@
 //! `git agent prune`: take away what finished runs left on disk.
 
 use super::{Command, Outcome, Session};
-use crate::model::Failure;
 use crate::ops::{self, prune::Request};
 use crate::ui::{json, report};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::process::ExitCode;
 
 pub(super) const COMMAND: Command = Command {
@@ -31,7 +30,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.untidied()?;
     if args.auto {
         ops::prune::auto(&repo)?;

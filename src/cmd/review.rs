@@ -9,7 +9,7 @@ use crate::ops::{self, land, verdict};
 use crate::os::files;
 use crate::text::shell_quote;
 use crate::ui::{html, json, pager, prompt, report, review as view};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,7 +55,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     if args.approve || args.reject || args.keep {
         // First: inside a run nothing else can be asked, and the answer to an agent is no.
         ops::person::require_person("decide on a run")?;

@@ -1,9 +1,8 @@
 //! `git agent shell`: the person's shell in a run's tree, in the same cage.
 
 use super::{Command, Outcome, Session};
-use crate::model::Failure;
 use crate::ops::{self, Open};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::process::ExitCode;
 
 pub(super) const COMMAND: Command = Command {
@@ -20,7 +19,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let run = Open::named(&repo, &args.run)?;
     let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty()).unwrap_or_else(|| "/bin/sh".into());

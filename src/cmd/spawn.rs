@@ -4,7 +4,7 @@ use super::{Command, Outcome, Session};
 use crate::model::Failure;
 use crate::ops::{self, spawn::Request};
 use crate::ui::{json, report, time};
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let task = task(session, &args)?;
     let repo = session.repo()?;
     let role = match (&args.role, &args.run) {

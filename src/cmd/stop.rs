@@ -1,9 +1,8 @@
 //! `git agent stop`: end a run's engine; what it left is recorded.
 
 use super::{Command, Outcome, Session};
-use crate::model::Failure;
 use crate::ops;
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, Args as _};
 use std::process::ExitCode;
 
 pub(super) const COMMAND: Command = Command {
@@ -20,7 +19,7 @@ struct Args {
 }
 
 fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
-    let args = Args::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))?;
+    let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let stopped = ops::supervise::stop(&repo, &args.run)?;
     session.out.talk(&stopped);

@@ -256,11 +256,10 @@ fn task_text(plan: &Cut) -> Vec<u8> {
 }
 
 fn lacking((modified, untracked): (usize, usize), notes: &mut Vec<String>) {
-    let count = |n: usize, what: &str| format!("{n} {what}");
     let what = match (modified, untracked) {
         (0, 0) => return,
-        (m, 0) => count(m, "modified"),
-        (0, u) => count(u, "untracked"),
+        (m, 0) => format!("{m} modified"),
+        (0, u) => format!("{u} untracked"),
         (m, u) => format!("{m} modified, {u} untracked"),
     };
     notes.push(format!("{what} files of your tree are not in this run; --with-changes would include them"));

@@ -1,9 +1,10 @@
 //! Who is above us and who is left of a run: `/proc`, read and never believed beyond what a user could forge.
 
-use super::process::{self, RUN_UIDS};
+use super::process::{self, RUN_UIDS, terminal};
 use crate::model::person::Ancestor;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -39,14 +40,12 @@ pub fn ancestors() -> Vec<Ancestor> {
 
 /// Whether standard input and standard error are this session's controlling terminal, and it can be opened.
 pub fn has_controlling_terminal() -> bool {
-    let Ok(session) = rustix::process::getsid(None) else { return false };
     // tcgetsid fails on every terminal but the controlling one.
     let ours =
-        |sid: Result<rustix::process::Pid, _>| sid.is_ok_and(|sid: rustix::process::Pid| sid == session);
+        |fd: BorrowedFd<'_>| terminal::session_of(fd).is_ok_and(|session| session == terminal::session());
     let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").is_ok();
-    opened
-        && ours(rustix::termios::tcgetsid(std::io::stdin()))
-        && ours(rustix::termios::tcgetsid(std::io::stderr()))
+    let (input, error) = (std::io::stdin(), std::io::stderr());
+    opened && ours(input.as_fd()) && ours(error.as_fd())
 }
 
 /// A process that belongs to a run.

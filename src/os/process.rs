@@ -267,6 +267,44 @@ pub(super) fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// This process's session, group, and the group that a terminal is given to, as the kernel numbers them here.
+/// A leader outside of this pid namespace is 0, as in a container's first process and what it starts; rustix
+/// takes that for impossible.
+pub(super) mod terminal {
+    use std::io;
+    use std::os::fd::{AsRawFd, BorrowedFd};
+
+    #[allow(unsafe_code)]
+    pub fn session() -> i32 {
+        // SAFETY: takes and gives a number.
+        unsafe { libc::getsid(0) }
+    }
+
+    #[allow(unsafe_code)]
+    pub fn group() -> i32 {
+        // SAFETY: gives a number.
+        unsafe { libc::getpgrp() }
+    }
+
+    /// The session that has `fd` as its controlling terminal; an error if that is not ours.
+    #[allow(unsafe_code)]
+    pub fn session_of(fd: BorrowedFd<'_>) -> io::Result<i32> {
+        // SAFETY: takes a descriptor and gives a number.
+        known(unsafe { libc::tcgetsid(fd.as_raw_fd()) })
+    }
+
+    /// The group in the foreground of the terminal `fd`.
+    #[allow(unsafe_code)]
+    pub fn foreground_of(fd: BorrowedFd<'_>) -> io::Result<i32> {
+        // SAFETY: takes a descriptor and gives a number.
+        known(unsafe { libc::tcgetpgrp(fd.as_raw_fd()) })
+    }
+
+    fn known(number: i32) -> io::Result<i32> {
+        if number < 0 { Err(io::Error::last_os_error()) } else { Ok(number) }
+    }
+}
+
 /// Waits for one child; its raw wait status.
 #[allow(unsafe_code)]
 pub(super) fn wait(pid: i32) -> io::Result<i32> {

@@ -1,5 +1,6 @@
 //! Only a person decides: signs of an agent refuse, and nothing else does.
 
+use crate::pty::Pty;
 use crate::support::*;
 
 const MARKERS: &[&str] = &[
@@ -89,5 +90,30 @@ fn g26_an_agents_approval_is_refused_with_and_without_a_terminal() {
         s.sh(&repo.dir, "script -qec 'git-agent review r --approve' /dev/null").ok();
         assert_eq!(repo.state("r"), "approved");
         assert!(repo.agent("log r --json").ok().out().contains("\"how\":\"terminal\""));
+    });
+}
+
+/// As in a container: the leaders of our session and group are numbers that this pid namespace does not have.
+#[test]
+fn r26_a_session_from_outside_the_pid_namespace() {
+    both(|s| {
+        let repo = s.repo();
+        repo.spawn("--role developer --run r", "echo x > x").ok();
+        let own = if s.is_user() { "--user --map-current-user " } else { "" };
+        let inside = format!("unshare {own}--pid --fork --mount-proc");
+        let ask = "git agent review r --approve";
+        let digest = repo.show("r")["result"]["change"].as_str().unwrap().to_owned();
+        s.sh(&repo.dir, &format!("{inside} {ask} --digest {digest}")).with(4).refuses(&["no terminal"]);
+        s.sh(&repo.dir, &format!("script -qec '{inside} {ask}' /dev/null")).ok();
+        assert_eq!(repo.state("r"), "approved");
+        // An engine gets the terminal and its end leaves the session usable.
+        let spawn = "git agent spawn --role developer --run t -m x -- sh -c 'read x; echo $x >x'";
+        let mut shell = s.command(&repo.dir, "sh");
+        shell.args(["-c", &format!("{inside} {spawn}; echo back $?")]);
+        let mut pty = Pty::start(shell);
+        pty.send("typed\n");
+        pty.expect("back 0");
+        pty.end().with(0);
+        assert_eq!(repo.state("t"), "proposed");
     });
 }

@@ -9,7 +9,7 @@ use super::confine::Confinement;
 use super::{CageError, CageSpec};
 use crate::model::{Canary, Ended};
 use crate::os::lock::Lock;
-use crate::os::process::{self, Identity, exit_now, fork, wait};
+use crate::os::process::{self, Identity, exit_now, fork, terminal, wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal};
@@ -278,9 +278,13 @@ impl<'a> Launch<'a> {
         let streams = input
             .and_then(|i| Ok([i, open(stdio.output, 1)?, open(stdio.error, 2)?]))
             .map_err(CageError::launch("open the standard streams"))?;
-        let group = rustix::process::getpgrp();
         let foreground = stdio.input == Input::Inherit
-            && rustix::termios::tcgetpgrp(io::stdin()).is_ok_and(|owner| owner == group);
+            && terminal::foreground_of(io::stdin().as_fd()).is_ok_and(|owner| owner == terminal::group());
+        if foreground && terminal::group() == 0 {
+            // The terminal cannot be given back to a group outside of this pid namespace; its shell takes it.
+            rustix::process::setpgid(None, None)
+                .map_err(|e| CageError::launch("become a process group")(e.into()))?;
+        }
         Ok(Self {
             cage,
             identity: spec.identity,

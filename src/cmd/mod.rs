@@ -174,14 +174,20 @@ fn parsed<A: clap::FromArgMatches>(matches: &ArgMatches) -> Result<A, Failure> {
     A::from_arg_matches(matches).map_err(|e| Failure::usage(e.to_string()))
 }
 
-/// clap's error in git's voice: the sentence, then the usage as a hint.
+/// clap's error in git's voice: the sentence; its tips and the usage as hints.
 fn usage(e: &clap::Error) -> Failure {
     let text = e.to_string();
-    let mut parts = text.trim_end().splitn(2, "\n\nUsage: ");
-    let message = parts.next().unwrap_or_default().trim_start_matches("error: ").trim().replace('\n', " ");
-    let usage = parts.next().and_then(|p| p.lines().next()).unwrap_or_default();
-    let failure = Failure::usage(message);
-    if usage.is_empty() { failure } else { failure.hint(format!("usage: {usage}")) }
+    let line = |paragraph: &str| paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut paragraphs = text.split("\n\n");
+    let message = line(paragraphs.next().unwrap_or_default().trim_start_matches("error: "));
+    paragraphs.fold(Failure::usage(message), |failure, paragraph| {
+        let first = paragraph.trim().lines().next().unwrap_or_default();
+        match (first.strip_prefix("Usage: "), first.strip_prefix("tip: ")) {
+            (Some(usage), _) => failure.hint(format!("usage: {usage}")),
+            (_, Some(tip)) => failure.hint(tip),
+            _ => failure,
+        }
+    })
 }
 
 fn unknown(name: &str) -> Failure {

@@ -30,8 +30,7 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let ledger = Ledger::new(&repo);
-    let home = ledger.home()?;
-    let listing = runs::list(&ledger, Some(&home))?;
+    let listing = runs::list(&ledger, ledger.home_to_read()?.as_ref())?;
     let out = &session.out;
     if args.json {
         out.json(&json::listing(&listing, args.all))?;

@@ -55,6 +55,17 @@ impl Ledger<'_> {
     pub fn home(&self) -> Result<Home, Failure> {
         Here::look(self)?.home()
     }
+
+    /// The same for who only reads: `None` where the repository has no identity yet and cannot be written.
+    /// It has no runs of this machine then, but may hold others' events.
+    pub fn home_to_read(&self) -> Result<Option<Home>, Failure> {
+        let here = Here::look(self)?;
+        match here.settled()? {
+            None if !files::is_writable(&here.common) => Ok(None),
+            None => here.home().map(Some),
+            settled => Ok(settled),
+        }
+    }
 }
 
 /// The repository and its surroundings.

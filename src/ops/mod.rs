@@ -55,9 +55,9 @@ pub fn fate() -> Result<Fate, Failure> {
     Ok(Fate { millis, chance: u128::from_le_bytes(bytes) })
 }
 
-/// What every command looks after first: the repository has an identity, and nothing of a spawn that died
-/// is left half made.
-#[derive(Debug)]
+/// What every command looks after first: the repository has an identity if it can, and nothing of a spawn that
+/// died is left half made.
+#[derive(Debug, Default)]
 pub struct Tidied {
     /// What a person should know about the repository: one sentence each.
     pub notes: Vec<String>,
@@ -67,7 +67,8 @@ pub struct Tidied {
 
 /// Settles the repository's identity and undoes what spawns that died left half made.
 pub fn tidy(repo: &Repo) -> Result<Tidied, Failure> {
-    let home = Ledger::new(repo).home()?;
+    // Nothing was ever begun in a repository that has no identity and takes none.
+    let Some(home) = Ledger::new(repo).home_to_read()? else { return Ok(Tidied::default()) };
     let mut notes = home.notes.clone();
     // Half a spawn that cannot be undone just now is no reason to refuse a list.
     let reclaimed = making::reclaim(repo, &home).unwrap_or_else(|e| {

@@ -32,7 +32,8 @@ pub fn read(ledger: &Ledger<'_>, word: &str) -> Result<Shown, Failure> {
         Some(head) => head,
         None => tip.understood()?.head.clone(),
     };
-    let layout = super::open::find(&ledger.home()?, &tip).ok().map(|(layout, _)| layout);
+    let home = ledger.home_to_read()?;
+    let layout = home.and_then(|home| super::open::find(&home, &tip).ok()).map(|(layout, _)| layout);
     let live = layout.as_ref().is_some_and(|l| Lock::is_held(&l.lock()).unwrap_or(true));
     let mut task = None;
     if let Some((commit, event)) = chain.known().next()

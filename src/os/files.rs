@@ -27,6 +27,13 @@ pub fn free_space(dir: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
+/// Whether this user could make an entry in a folder: permission bits, ACLs and read-only mounts asked of the
+/// kernel. `false` where it cannot be asked.
+pub fn is_writable(dir: &Path) -> bool {
+    let wanted = fs::Access::WRITE_OK | fs::Access::EXEC_OK;
+    fs::accessat(fs::CWD, dir, wanted, AtFlags::EACCESS).is_ok()
+}
+
 /// What `lstat(2)` says about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {

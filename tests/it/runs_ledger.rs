@@ -1,6 +1,6 @@
 //! R43, R47, R49: events outlive housekeeping, newer writers and bad clocks.
 
-use crate::support::{Repo, Sandbox, gits};
+use crate::support::{Mounted, Repo, Sandbox, gits};
 use git_agent::git::Transaction;
 use git_agent::ledger::{Draft, Ledger, runs};
 use git_agent::model::{self, Actor, Body, Digest, Engine, Event, Oid, PolicyInForce, RunId, Spawn};
@@ -279,4 +279,24 @@ fn clockwork(repo: &Repo) -> Vec<String> {
         log["events"].as_array().unwrap().iter().map(|e| e["body"]["engine"].to_string()).collect();
     assert_eq!(said[1..], ["\"e1\"", "\"e2\"", "\"e3\"", "\"e4\"", "\"e5\""]);
     said
+}
+
+#[test]
+fn r43_a_clone_that_cannot_be_written_can_be_read() {
+    let s = Sandbox::new();
+    let repo = s.repo();
+    repo.spawn("--role developer --run r", "echo x >x").ok();
+    let at = s.dir().join("mounted");
+    let mounted = Mounted::tmpfs(&at, "size=16m,mode=0755");
+    let clone = at.join("clone");
+    s.run(s.dir(), "git", ["clone".as_ref(), "-q".as_ref(), repo.dir.as_os_str(), clone.as_os_str()]).ok();
+    s.run(&clone, "git", ["fetch", "-q", "origin", "+refs/agent-runs/*:refs/agent-runs/*"]).ok();
+    mounted.read_only();
+    for words in ["list --json", "show r", "log r", "review r --stat", "review r --diff", "review r --json"] {
+        let said = s.run(&clone, "git-agent", words.split(' ')).ok();
+        assert!(!said.stdout.is_empty(), "{words}");
+    }
+    s.run(&clone, "git-agent", ["spawn", "--role", "developer", "--run", "no", "--", "true"])
+        .with(128)
+        .refuses(&["Read-only file system"]);
 }

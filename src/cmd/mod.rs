@@ -2,6 +2,7 @@
 
 mod apply;
 mod checkout;
+mod complete;
 mod demo;
 mod discard;
 mod exec;
@@ -126,6 +127,7 @@ pub fn main(fixed: Option<&str>) -> ExitCode {
 fn dispatch(session: &mut Session, name: &str, args: Vec<OsString>) -> ExitCode {
     let outcome = match name {
         "-h" | "--help" | "help" => help::run(session, name, &args),
+        "__complete" => complete::run(session, &args),
         "-v" | "--version" | "version" => session
             .out
             .answer(concat!("git-agent version ", env!("CARGO_PKG_VERSION")))

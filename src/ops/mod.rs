@@ -25,6 +25,7 @@ pub mod spawn;
 mod store;
 pub mod supervise;
 pub mod verdict;
+pub mod vocabulary;
 
 pub use finish::finish;
 pub use freeze::{Frozen, freeze};

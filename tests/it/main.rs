@@ -12,6 +12,7 @@ mod support;
 mod apply;
 mod attacked;
 mod checkout;
+mod completion;
 mod escape;
 mod floors;
 mod import;

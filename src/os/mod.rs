@@ -11,6 +11,7 @@ pub mod files;
 pub mod lock;
 pub mod place;
 pub mod process;
+pub mod proxy;
 pub mod remove;
 pub mod viewer;
 pub mod walk;

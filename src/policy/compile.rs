@@ -301,12 +301,8 @@ fn network(file: &File<'_>, raw: Spanned<Network>) -> Result<Network> {
         if hosts.is_empty() {
             return Err(file.error(raw.referenced, "'proxy' names no host: write 'off' if none is meant"));
         }
-        let host = |h: &str| {
-            !h.is_empty() && h.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._*:[]".contains(&b))
-        };
-        if let Some(bad) = hosts.iter().find(|h| !host(h)) {
-            let message = format!("'{bad}' is not a host: write a name, '*.name' or either with ':port'");
-            return Err(file.error(raw.referenced, message));
+        if let Err(bad) = crate::os::proxy::HostList::parse(hosts) {
+            return Err(file.error(raw.referenced, bad.to_string()));
         }
     }
     Ok(raw.value)

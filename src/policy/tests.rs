@@ -170,7 +170,7 @@ fn what_the_types_cannot_hold_is_refused_too() {
     insta::assert_snapshot!(bad("version: 1\nbranch: release/{name}\n"), @"2:9 it matches none of the agent branches (wt/**, agent/**, worktree-agent-*)");
     insta::assert_snapshot!(bad("version: 1\nagent_branches: [agent/**]\n"), @"2:1 the run branches 'wt/{name}' match none of these patterns");
     insta::assert_snapshot!(bad("version: 1\nnetwork: {proxy: []}\n"), @"2:10 'proxy' names no host: write 'off' if none is meant");
-    insta::assert_snapshot!(bad("version: 1\nnetwork: {proxy: [\"a b\"]}\n"), @"2:10 'a b' is not a host: write a name, '*.name' or either with ':port'");
+    insta::assert_snapshot!(bad("version: 1\nnetwork: {proxy: [\"a b\"]}\n"), @"2:10 'a b' is not a host: write a name, '*.name' or an address, each with ':port' if need be");
     insta::assert_snapshot!(bad("version: 1\napproval: {signers: {\"a b\": person}}\n"), @"2:22 'a b' is not one principal: no spaces, commas, '!' or patterns");
 }
 

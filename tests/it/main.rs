@@ -18,6 +18,7 @@ mod floors;
 mod import;
 mod packaged;
 mod person;
+mod proxy;
 mod prune;
 mod review;
 mod runs_control;

@@ -24,6 +24,8 @@ pub(super) struct Confinement {
     identity: Option<Identity>,
     limits: Limits,
     privileged: bool,
+    /// The person switched the cage off: nothing is held.
+    off: bool,
 }
 
 impl Confinement {
@@ -34,6 +36,20 @@ impl Confinement {
             identity: spec.identity,
             limits: spec.limits,
             privileged: machine.euid0,
+            off: false,
+        })
+    }
+
+    /// Holds nothing: for what the person wants to run without a cage.
+    pub(super) fn none(spec: &CageSpec) -> io::Result<Self> {
+        let nothing = std::fs::File::open("/dev/null")?;
+        Ok(Self {
+            ruleset: nothing.into(),
+            filters: Vec::new(),
+            identity: spec.identity,
+            limits: spec.limits,
+            privileged: false,
+            off: true,
         })
     }
 
@@ -56,15 +72,18 @@ impl Confinement {
             rustix::process::setrlimit(resource, Rlimit { current: limit, maximum: limit })?;
         }
         close_on_exec_from_3()?;
+        if self.off {
+            if let Some(identity) = self.identity {
+                drop_privileges(Some(identity))?;
+            }
+            return die_with(parent);
+        }
         if self.privileged || self.identity.is_some() {
             drop_privileges(self.identity)?;
         }
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         // After the ids: changing them clears it.
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        if rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get()) != parent {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
+        die_with(parent)?;
         rustix::thread::set_no_new_privs(true)?;
         restrict_self(&self.ruleset)?;
         for filter in &self.filters {
@@ -75,6 +94,14 @@ impl Confinement {
         }
         Ok(())
     }
+}
+
+fn die_with(parent: i32) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get()) != parent {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    Ok(())
 }
 
 /// The rule set, every right of it required: the crate must not leave out what this kernel should know.
@@ -99,12 +126,17 @@ fn ruleset(spec: &CageSpec, kernel: u32) -> Result<OwnedFd, CageError> {
     let read = AccessFs::Execute | AccessFs::ReadFile | AccessFs::ReadDir;
     let device = AccessFs::ReadFile | AccessFs::WriteFile;
     let device = if kernel >= 5 { device | AccessFs::IoctlDev } else { device };
+    let list = spec.list.iter().map(|p| (p, AccessFs::ReadDir.into(), false));
+    let parts: Vec<PathBuf> = spec.write.iter().flat_map(|w| around(w, &spec.protect)).collect();
     // Below a writable folder a component may be a link that an engine made; and the rule above covers it.
     let outermost = |p: &&PathBuf| !p.ancestors().skip(1).any(|a| spec.write.iter().any(|w| w == a));
-    let write = spec.write.iter().filter(outermost).map(|p| (p, all, true));
+    let whole = |p: &&PathBuf| !p.is_file() && !spec.protect.iter().any(|held| held.starts_with(p));
+    let write = spec.write.iter().filter(outermost).filter(whole).map(|p| (p, all, true));
+    // Files too: named by the person, or beside what is protected.
+    let write = write.chain(parts.iter().map(|p| (p, all, false)));
     let read = spec.read.iter().map(|p| (p, read, false));
     let devices = spec.devices.iter().map(|p| (p, device, false));
-    for (path, access, needed) in read.chain(devices).chain(write) {
+    for (path, access, needed) in read.chain(list).chain(devices).chain(write) {
         use rustix::fs::{Mode, OFlags, fstat, open};
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let flags = if needed { flags | OFlags::DIRECTORY } else { flags };
@@ -123,6 +155,32 @@ fn ruleset(spec: &CageSpec, kernel: u32) -> Result<OwnedFd, CageError> {
     }
     let fd: Option<OwnedFd> = rules.into();
     fd.ok_or_else(|| fail(&"no rule set was made"))
+}
+
+/// The entries of a writable folder that stand beside what is protected in it; none when nothing is. Landlock
+/// grants a folder with everything below, so that what holds an exception cannot be granted itself.
+fn around(folder: &Path, protect: &[PathBuf]) -> Vec<PathBuf> {
+    let holds = |p: &Path| protect.iter().any(|held| held.starts_with(p) && held != p);
+    let (mut parts, mut pending) = (Vec::new(), Vec::new());
+    if folder.is_file() {
+        parts.push(folder.to_owned());
+    } else if holds(folder) {
+        pending.push(folder.to_owned());
+    }
+    while let Some(above) = pending.pop() {
+        for entry in std::fs::read_dir(&above).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if protect.contains(&path) || entry.file_type().is_ok_and(|t| t.is_symlink()) {
+                continue;
+            }
+            if holds(&path) {
+                pending.push(path);
+            } else {
+                parts.push(path);
+            }
+        }
+    }
+    parts
 }
 
 fn shown(path: &Path) -> String {

@@ -39,6 +39,13 @@ pub struct CageSpec {
     pub read: Vec<PathBuf>,
     /// Folders in which everything can be done. A link at one is refused; one below another adds nothing.
     pub write: Vec<PathBuf>,
+    /// Folders, of `read`, whose names can be listed although something in them is hidden.
+    pub list: Vec<PathBuf>,
+    /// What stays read-only although a folder of `write` holds it. Landlock has no exceptions: without a mount
+    /// that holds them, no entry can be made or removed in any folder above one of these.
+    pub protect: Vec<PathBuf>,
+    /// Root stays root, without any capability: for a work tree that belongs to root and is to be written.
+    pub keep_root: bool,
     /// Devices that can be read and written.
     pub devices: Vec<PathBuf>,
     /// What was left out of `read`, for the reader of this value; the kernel gets only the allow list.
@@ -67,6 +74,13 @@ pub struct Wish {
     pub read: Vec<PathBuf>,
     /// The run's writable folders. They must exist.
     pub write: Vec<PathBuf>,
+    /// Folders, of `read`, whose names can be listed although something in them is hidden.
+    pub list: Vec<PathBuf>,
+    /// What stays read-only although a folder of `write` holds it. Landlock has no exceptions: without a mount
+    /// that holds them, no entry can be made or removed in any folder above one of these.
+    pub protect: Vec<PathBuf>,
+    /// Root stays root, without any capability: for a work tree that belongs to root and is to be written.
+    pub keep_root: bool,
     /// The environment, usually from [`environment`].
     pub env: Vec<(OsString, OsString)>,
     /// Working directory.
@@ -168,7 +182,7 @@ impl Facts {
         hidden.remove(Path::new("/"));
 
         let mut private = BTreeSet::new();
-        if wish.identity.is_some() {
+        if wish.identity.is_some() || wish.keep_root {
             for folder in MAYBE_PRIVATE {
                 private.extend(children(Path::new(folder)).into_iter().filter(|c| !others_may_read(c)));
             }
@@ -243,6 +257,9 @@ impl CageSpec {
         Self {
             read: read.into_iter().collect(),
             write: wish.write.clone(),
+            list: wish.list.clone(),
+            protect: wish.protect.clone(),
+            keep_root: wish.keep_root,
             devices: DEVICES.iter().map(PathBuf::from).collect(),
             hidden: hidden.into_iter().collect(),
             env: wish.env.clone(),

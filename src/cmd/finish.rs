@@ -23,6 +23,18 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let mut run = Open::named(&repo, &args.run)?;
+    if ops::reader::is_one(&run) {
+        ops::reader::close(&mut run, Ended::Unseen, 0, ops::now())?;
+        session.out.talk(&report::read(&run, Ended::Unseen));
+        if args.json {
+            session.out.json(&json::read(&run, Ended::Unseen))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    ops::standing::still_open(&run.tip.understood()?.head)?;
+    if let Some(note) = report::of_your_own(run.isolation()) {
+        session.out.warning(note);
+    }
     let limits = ops::spawn::limits(&run)?;
     let finished = ops::finish(&mut run, &limits, Ended::Unseen, 0, ops::now())?;
     for note in &finished.notes {

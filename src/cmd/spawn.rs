@@ -44,6 +44,9 @@ struct Args {
     /// Cut from the work tree as it is, uncommitted and untracked files included
     #[arg(long)]
     with_changes: bool,
+    /// With GIT_AGENT_ISOLATION=off: a path outside the tree that the run may write
+    #[arg(long, value_name = "PATH")]
+    write: Vec<PathBuf>,
     /// Return at once; the engine goes on in the background
     #[arg(long)]
     detach: bool,
@@ -74,6 +77,7 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         base: args.base,
         task,
         with_changes: args.with_changes,
+        write: args.write.iter().map(|p| session.cwd.join(p)).collect(),
         timeout: args.timeout,
         command: args.command,
     };
@@ -94,6 +98,12 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     };
     let prepared = ops::supervise::prepare(&mut ready.run, &engine, request.task.as_deref(), ops::now())?;
     session.out.talk(&report::launch(&engine, &prepared));
+    if let Some(note) = report::confined(ready.run.isolation(), &prepared.report) {
+        session.out.warning(note);
+    }
+    if let Some(danger) = report::uncaged(&prepared.report) {
+        session.out.danger(danger);
+    }
     if args.detach {
         if args.json {
             session.out.json(&json::spawned(&ready, None))?;
@@ -103,6 +113,9 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         if ops::supervise::detach(&ready.run)? {
             return Ok(ExitCode::SUCCESS);
         }
+    }
+    if ops::reader::is_one(&ready.run) {
+        return read(session, &repo, ready, prepared, (args.json, args.detach));
     }
     let ended = ops::supervise::run(&mut ready.run, prepared, args.json)?;
     for note in &ended.finished.notes {
@@ -115,6 +128,31 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     // At most daily, and no failure of the spawn's.
     let _ = ops::prune::auto(&repo);
     Ok(ExitCode::from(ended.status))
+}
+
+/// A reader: nothing is proposed, and its folder goes at once, unless its output is there.
+fn read(
+    session: &Session,
+    repo: &crate::git::Repo,
+    mut ready: ops::spawn::Ready<'_>,
+    prepared: ops::supervise::Prepared,
+    (as_json, detached): (bool, bool),
+) -> Outcome {
+    let (status, ended) = ops::supervise::read(&mut ready.run, prepared, as_json)?;
+    session.out.talk(&report::read(&ready.run, ended));
+    if detached {
+        return Ok(ExitCode::from(status));
+    }
+    if as_json {
+        session.out.json(&json::read(&ready.run, ended))?;
+    }
+    // What is left to clear up is no failure of the reader's.
+    match ops::reader::reclaim(ready.run, ops::now()) {
+        Ok(reclaimed) => reclaimed.notes.iter().for_each(|n| session.out.warning(n)),
+        Err(e) => session.out.warning(&format!("the run's folder is still there: {e}")),
+    }
+    let _ = ops::prune::auto(repo);
+    Ok(ExitCode::from(status))
 }
 
 fn task(session: &Session, args: &Args) -> Result<Option<Vec<u8>>, Failure> {

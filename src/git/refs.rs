@@ -167,6 +167,10 @@ impl Repo {
 
     /// What one ref points to, by its full name; `None` when it does not exist.
     pub fn ref_tip(&self, name: &str) -> Result<Option<Oid>, Error> {
+        // A run without a copy has no branch; to git an empty pattern is every ref.
+        if name.is_empty() {
+            return Ok(None);
+        }
         Ok(self.refs(&[name])?.into_iter().find(|t| t.name == name).map(|t| t.oid))
     }
 

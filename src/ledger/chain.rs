@@ -423,7 +423,8 @@ pub(super) fn pinned(body: &Body) -> Option<&Oid> {
         | Body::Keep(_)
         | Body::Apply(_)
         | Body::Abort(_)
-        | Body::Prune(_) => None,
+        | Body::Prune(_)
+        | Body::End(_) => None,
     }
 }
 

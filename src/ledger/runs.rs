@@ -2,7 +2,7 @@
 
 use super::repository::Home;
 use super::{Broken, Ledger, Tip};
-use crate::model::{Digest, Failure, Oid, Role, RunId, RunName, RunState};
+use crate::model::{Digest, Failure, Isolation, Oid, Role, RunId, RunName, RunState};
 use crate::os::files;
 use crate::os::lock::Lock;
 use serde::{Deserialize, Serialize};
@@ -31,12 +31,16 @@ pub struct Folder {
     /// The user the engine runs as, where it is not the person's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Device and inode of `tree/`, once it exists.
+    /// Device and inode of `tree/`, once it exists; of the person's work tree for a run without a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<(u64, u64)>,
     /// The commit the run was cut from.
     pub base: Oid,
-    /// Full name of the run's branch.
+    /// Where the run works.
+    #[serde(default, skip_serializing_if = "Isolation::has_copy")]
+    pub isolation: Isolation,
+    /// Full name of the run's branch; empty for a run without a copy.
+    #[serde(default)]
     pub branch: String,
     /// Where the task is, relative to the tree.
     pub task_path: String,
@@ -107,7 +111,9 @@ pub struct RunLine {
     pub state: RunState,
     /// The commit it was cut from.
     pub base: Oid,
-    /// Full name of its branch.
+    /// Where it works.
+    pub isolation: Isolation,
+    /// Full name of its branch; empty for a run without a copy.
     pub branch: String,
     /// Paths that the latest result changed.
     pub files: Option<u64>,
@@ -176,6 +182,7 @@ pub fn list(ledger: &Ledger<'_>, home: Option<&Home>) -> Result<Listing, Failure
             tier: head.tier.clone(),
             state: head.phase.with_liveness(live),
             base: head.base.clone(),
+            isolation: head.isolation,
             branch: head.branch.clone(),
             files: head.result.as_ref().map(|r| r.files),
             change: head.result.as_ref().map(|r| r.change),

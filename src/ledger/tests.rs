@@ -74,6 +74,8 @@ impl Fixture {
             name: name.parse().unwrap(),
             role: "developer".parse().unwrap(),
             cr: None,
+            isolation: Isolation::Worktree,
+            write: Vec::new(),
             branch: format!("refs/heads/wt/{name}"),
             base: self.base.clone(),
             target: None,

@@ -90,12 +90,14 @@ pub enum Body {
     Abort(Abort),
     /// The run's folder was reclaimed.
     Prune(Prune),
+    /// A reader's engine ended. There is nothing to land, and nothing more to say.
+    End(End),
 }
 
 impl Body {
     /// The kinds that this version knows.
-    pub const KINDS: [&str; 9] =
-        ["spawn", "engine", "result", "approve", "reject", "keep", "apply", "abort", "prune"];
+    pub const KINDS: [&str; 10] =
+        ["spawn", "engine", "result", "approve", "reject", "keep", "apply", "abort", "prune", "end"];
 
     /// The kind's name in the stored form.
     pub fn kind(&self) -> &'static str {
@@ -109,12 +111,13 @@ impl Body {
             Body::Apply(_) => "apply",
             Body::Abort(_) => "abort",
             Body::Prune(_) => "prune",
+            Body::End(_) => "end",
         }
     }
 
     /// Whether the kind is still taken when a run has reached [`MAX_EVENTS`].
     pub fn closes(&self) -> bool {
-        matches!(self, Body::Reject(_) | Body::Apply(_) | Body::Abort(_) | Body::Prune(_))
+        matches!(self, Body::Reject(_) | Body::Apply(_) | Body::Abort(_) | Body::Prune(_) | Body::End(_))
     }
 }
 
@@ -125,6 +128,35 @@ pub struct PolicyInForce {
     pub source: String,
     /// SHA-256 of the policy's bytes.
     pub sha256: Digest,
+}
+
+/// Where a run works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// In a copy of its own.
+    #[default]
+    Worktree,
+    /// In the person's work tree, where it may write nothing.
+    Reader,
+    /// In the person's work tree, where it may write (`GIT_AGENT_ISOLATION=off`).
+    Off,
+}
+
+impl Isolation {
+    /// The name in every output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Isolation::Worktree => "worktree",
+            Isolation::Reader => "reader",
+            Isolation::Off => "off",
+        }
+    }
+
+    /// Whether the run has a copy of its own.
+    pub fn has_copy(&self) -> bool {
+        *self == Isolation::Worktree
+    }
 }
 
 /// Body of `spawn`.
@@ -139,14 +171,22 @@ pub struct Spawn {
     /// Change request or ticket id, when given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cr: Option<String>,
-    /// Full name of the run's branch.
+    /// Where the run works.
+    #[serde(default, skip_serializing_if = "Isolation::has_copy")]
+    pub isolation: Isolation,
+    /// Paths outside the tree that the person let the run write. Only where it works in the person's tree.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub write: Vec<String>,
+    /// Full name of the run's branch; empty for a run without a copy, which has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub branch: String,
     /// The commit the run was cut from. A parent of the event.
     pub base: Oid,
     /// The branch that was checked out, full name; `None` when HEAD was detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The base is a commit of the user's uncommitted tree (`--with-changes`): local, not to be pushed.
+    /// The base is a commit of the user's uncommitted tree (`--with-changes`, isolation off): local, not to be
+    /// pushed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub local_base: bool,
     /// The policy in force.
@@ -159,7 +199,7 @@ pub struct Spawn {
 /// What held the engine, as found at launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CageReport {
-    /// `full`, `namespaces`, `landlock` or `off`.
+    /// `full`, `namespaces`, `landlock`; `none` and `outer` where the person switched the cage off.
     pub tier: String,
     /// `open`, `proxy` or `off`.
     pub network: String,
@@ -395,6 +435,15 @@ pub struct Abort {
     pub reason: String,
 }
 
+/// Body of `end`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// How the engine ended.
+    pub ended: Ended,
+    /// Wall clock of the engine in seconds.
+    pub seconds: u64,
+}
+
 /// Body of `prune`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prune {
@@ -557,6 +606,8 @@ mod tests {
             name: "EG-026".parse().unwrap(),
             role: "developer".parse().unwrap(),
             cr: None,
+            isolation: Isolation::Worktree,
+            write: Vec::new(),
             branch: "refs/heads/wt/EG-026".into(),
             base: "1".repeat(40).parse().unwrap(),
             target: Some("refs/heads/main".into()),

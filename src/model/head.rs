@@ -1,6 +1,6 @@
 //! The fold of a run's events, and the state a person sees.
 
-use super::{Body, Digest, Event, How, Oid, Role, RunName};
+use super::{Body, Digest, Event, How, Isolation, Oid, Role, RunName};
 use serde::{Deserialize, Serialize};
 
 /// What the events alone say about a run. Bounded, repeated in every event, and checked against the fold by
@@ -11,7 +11,11 @@ pub struct Head {
     pub name: RunName,
     /// The run's role.
     pub role: Role,
-    /// Full name of its branch.
+    /// Where it works.
+    #[serde(default, skip_serializing_if = "Isolation::has_copy")]
+    pub isolation: Isolation,
+    /// Full name of its branch; empty for a run without a copy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub branch: String,
     /// The commit it was cut from.
     pub base: Oid,
@@ -66,6 +70,8 @@ pub enum Phase {
     Failed,
     /// Its folder is gone.
     Pruned,
+    /// A reader that ended.
+    Finished,
 }
 
 /// What a person sees: the fold plus liveness.
@@ -91,6 +97,8 @@ pub enum RunState {
     Failed,
     /// Folder reclaimed.
     Pruned,
+    /// A reader that ended: nothing to land.
+    Finished,
 }
 
 impl RunState {
@@ -107,6 +115,7 @@ impl RunState {
             RunState::Applied => "applied",
             RunState::Failed => "failed",
             RunState::Pruned => "pruned",
+            RunState::Finished => "finished",
         }
     }
 }
@@ -125,6 +134,7 @@ impl Phase {
             (Phase::Applied, _) => RunState::Applied,
             (Phase::Failed, _) => RunState::Failed,
             (Phase::Pruned, _) => RunState::Pruned,
+            (Phase::Finished, _) => RunState::Finished,
         }
     }
 }
@@ -151,6 +161,7 @@ impl Head {
             return Ok(Head {
                 name: s.name.clone(),
                 role: s.role.clone(),
+                isolation: s.isolation,
                 branch: s.branch.clone(),
                 base: s.base.clone(),
                 engine: None,
@@ -185,6 +196,7 @@ impl Head {
             Body::Reject(_) => head.phase = Phase::Rejected,
             Body::Abort(_) => head.phase = Phase::Failed,
             Body::Prune(_) => head.phase = Phase::Pruned,
+            Body::End(_) => head.phase = Phase::Finished,
         }
         Ok(head)
     }

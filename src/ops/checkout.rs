@@ -25,6 +25,7 @@ pub fn plan(repo: &Repo, word: &str, dir: Option<PathBuf>) -> Result<Plan, Failu
     let ledger = Ledger::new(repo);
     let tip = ledger.resolve(word)?;
     let head = tip.understood()?.head.clone();
+    super::standing::nothing_to_land(&head)?;
     let Some(result) = head.result else {
         return Err(Failure::fatal(format!("run '{}' has no snapshot yet", head.name))
             .hint(format!("take one: git agent finish {}", head.name)));

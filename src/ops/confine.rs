@@ -1,9 +1,9 @@
 //! The cage of a run: what it shows and lets be written. Two kinds, one for git on the run's data, which may
 //! write exactly what a step needs, and one for engines.
 
-use super::Open;
+use super::{Open, standing, switch};
 use crate::git::{Call, Repo};
-use crate::model::{CageReport, Failure, Kind};
+use crate::model::{CageReport, Failure, Isolation, Kind};
 use crate::os::cage::{Cage, CageError, CageSpec, Facts, RunDirs, Wish, environment};
 use crate::os::{files, process};
 use std::ffi::{OsStr, OsString};
@@ -37,17 +37,26 @@ pub fn plumbing(run: &Open<'_>, write: &[PathBuf]) -> Result<Cage, Failure> {
     ];
     let mut read = shown(run.repo)?;
     read.extend([run.layout.tree(), run.layout.store()]);
-    build(run, read, write.to_vec(), env)
+    let wish = wish(run, read, write.to_vec(), env)?;
+    if crate::os::cage::probe().tier().is_err() && switch::cage(run.repo.config()?)? != switch::Cage::On {
+        // This machine holds nothing, and the person knows: what git is told about the tree still comes from us.
+        let (env, cwd) = (wish.env, wish.cwd);
+        return Ok(Cage::none(CageSpec { env, cwd, identity: wish.identity, ..CageSpec::default() })?);
+    }
+    build(&wish)
 }
 
 /// The cage for an engine, or for what a person starts in a run's tree.
 pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Cage, Failure> {
+    if !run.isolation().has_copy() {
+        return standing::cage(run, variables);
+    }
     let config = run.repo.config()?;
     let dirs = RunDirs { engine: run.layout.engine(), tmp: run.layout.tmp(), cache: run.layout.cache() };
     let user = process::current_user();
     let mut env = environment(std::env::vars_os(), &user, &dirs, &|p| p.exists());
     env.extend(variables);
-    let task = run.layout.tree().join(&run.folder.task_path);
+    let task = run.task_file();
     env.extend([
         ("GIT_AGENT_RUN".into(), run.folder.run.as_str().into()),
         ("GIT_AGENT_NAME".into(), run.folder.name.as_str().into()),
@@ -57,11 +66,29 @@ pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Ca
     read.push(run.layout.store());
     read.extend(config.personal_all("agent.read").into_iter().map(|p| in_home(p, user.home.as_deref())));
     let write = WRITABLE.iter().map(|w| run.layout.dir().join(w)).collect();
-    build(run, read, write, env)
+    hold(run, wish(run, read, write, env)?)
+}
+
+/// The cage of a wish, or none where the person switched it off.
+pub(super) fn hold(run: &Open<'_>, wish: Wish) -> Result<Cage, Failure> {
+    let off = switch::cage(run.repo.config()?)? != switch::Cage::On;
+    if !off {
+        return build(&wish);
+    }
+    let mut spec = CageSpec { env: wish.env, cwd: wish.cwd, limits: wish.limits, ..CageSpec::default() };
+    if process::is_root() {
+        // The tree belongs to the user that the run would have been.
+        let safe = [("COUNT", "1"), ("KEY_0", "safe.directory"), ("VALUE_0", "*")];
+        spec.env.extend(safe.map(|(k, v)| (format!("GIT_CONFIG_{k}").into(), v.into())));
+    }
+    Ok(Cage::none(spec)?)
 }
 
 /// Tries what the cage must deny, from inside, before anything else runs there.
 pub fn prove(run: &Open<'_>, cage: &Cage) -> Result<CageReport, Failure> {
+    if let Some(tier) = switch::cage(run.repo.config()?)?.tier() {
+        return Ok(CageReport { tier: tier.into(), network: "open".into(), canaries: Vec::new() });
+    }
     let name = "agent-canary";
     let root = run.layout.dir().parent().unwrap_or(Path::new("/"));
     let mut targets = vec![
@@ -69,7 +96,7 @@ pub fn prove(run: &Open<'_>, cage: &Cage) -> Result<CageReport, Failure> {
         ("sibling", root.join(name)),
         ("git-dir", run.repo.common_dir().join(name)),
     ];
-    if let Some(tree) = run.repo.work_tree() {
+    if let Some(tree) = run.repo.work_tree().filter(|_| run.isolation() != Isolation::Off) {
         targets.push(("work-tree", tree.join(name)));
     }
     let canaries = cage.canaries(&targets)?;
@@ -95,20 +122,25 @@ pub fn caged(cage: &Cage, call: Call) -> Result<Call, Failure> {
     Ok(adapted?)
 }
 
-fn build(
-    run: &Open<'_>,
-    read: Vec<PathBuf>,
-    write: Vec<PathBuf>,
-    env: Vec<(OsString, OsString)>,
-) -> Result<Cage, Failure> {
-    let config = run.repo.config()?;
+/// What no cage shows unless it is named: the repository and all runs.
+pub(super) fn hidden(run: &Open<'_>) -> Vec<PathBuf> {
     let repo = run.repo;
     let mut hidden =
         vec![repo.main_folder().to_owned(), repo.common_dir().to_owned(), repo.git_dir().to_owned()];
     hidden.extend(repo.work_tree().map(Path::to_owned));
     hidden.extend(run.layout.dir().parent().map(Path::to_owned));
-    let wish = Wish {
-        hidden,
+    hidden
+}
+
+fn wish(
+    run: &Open<'_>,
+    read: Vec<PathBuf>,
+    write: Vec<PathBuf>,
+    env: Vec<(OsString, OsString)>,
+) -> Result<Wish, Failure> {
+    let config = run.repo.config()?;
+    Ok(Wish {
+        hidden: hidden(run),
         read,
         write,
         env,
@@ -116,14 +148,17 @@ fn build(
         identity: run.identity(),
         unix_sockets: config.personal("agent.unixsockets") == Some("true"),
         ..Wish::default()
-    };
+    })
+}
+
+fn build(wish: &Wish) -> Result<Cage, Failure> {
     let user = process::current_user();
-    let facts = Facts::gather(&wish, user.home.as_deref(), std::env::var_os("PATH").as_deref());
-    Ok(Cage::prepare(CageSpec::build(&wish, &facts))?)
+    let facts = Facts::gather(wish, user.home.as_deref(), std::env::var_os("PATH").as_deref());
+    Ok(Cage::prepare(CageSpec::build(wish, &facts))?)
 }
 
 /// What a writer sees of the main repository: its objects and what they borrow from, and LFS content.
-fn shown(repo: &Repo) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn shown(repo: &Repo) -> Result<Vec<PathBuf>, Failure> {
     let mut all = vec![repo.common_dir().join("lfs")];
     let mut pending = vec![(repo.common_dir().join("objects"), 0)];
     while let Some((objects, depth)) = pending.pop() {
@@ -141,7 +176,7 @@ fn shown(repo: &Repo) -> Result<Vec<PathBuf>, Failure> {
     Ok(all)
 }
 
-fn in_home(path: &str, home: Option<&Path>) -> PathBuf {
+pub(super) fn in_home(path: &str, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(path),

@@ -8,7 +8,7 @@ use super::store::{self, Recipe};
 use super::{Layout, Open, base};
 use crate::git::{Call, Place, RefError, Repo, Transaction};
 use crate::ledger::{Draft, Folder, Ledger, TASK};
-use crate::model::{Body, Failure, Spawn};
+use crate::model::{Body, Failure, Isolation, Spawn};
 use crate::os::files;
 use crate::os::lock::Lock;
 use crate::os::process::{self, Identity};
@@ -30,6 +30,7 @@ pub fn execute<'r>(
         uid: identity.map(|i| i.uid),
         tree: None,
         base: plan.base.clone(),
+        isolation: plan.isolation,
         branch: plan.branch.clone(),
         task_path: plan.own_files.0.clone(),
         identity_path: plan.own_files.1.clone(),
@@ -83,7 +84,7 @@ pub fn execute<'r>(
 }
 
 /// As root the engine gets a user of its own, from the start: what it will own is made for it.
-fn identity(plan: &Cut) -> Result<(Option<Identity>, Option<Lock>), Failure> {
+pub(super) fn identity(plan: &Cut) -> Result<(Option<Identity>, Option<Lock>), Failure> {
     if !process::is_root() {
         return Ok((None, None));
     }
@@ -95,7 +96,7 @@ fn identity(plan: &Cut) -> Result<(Option<Identity>, Option<Lock>), Failure> {
 }
 
 /// Claims the run's folder: begun under a name of its own, with its record and its lock, then renamed.
-fn claim(repo: &Repo, plan: &Cut, making: &Making, folder: &Folder) -> Result<Lock, Failure> {
+pub(super) fn claim(repo: &Repo, plan: &Cut, making: &Making, folder: &Folder) -> Result<Lock, Failure> {
     let staging = making.staging();
     let fail = |e: std::io::Error| {
         Failure::fatal(format!("'{}' cannot be made", plan.layout.dir().display())).because(e)
@@ -123,7 +124,7 @@ fn claim(repo: &Repo, plan: &Cut, making: &Making, folder: &Folder) -> Result<Lo
 }
 
 /// Branch and spawn event, both or neither: two spawns cannot take one name.
-fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger::Tip, Failure> {
+pub(super) fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger::Tip, Failure> {
     // Tags are there because the base reaches them; what it may not reach needs a pin.
     let tag = |name: &str| name.starts_with("refs/tags/");
     if let Some(tip) = &plan.continues {
@@ -136,6 +137,8 @@ fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger
             name: plan.name.clone(),
             role: plan.role.clone(),
             cr: plan.cr.clone(),
+            isolation: plan.isolation,
+            write: plan.ground.iter().flat_map(|g| g.named()).collect(),
             branch: plan.branch.clone(),
             base: plan.base.clone(),
             target: plan.target.clone(),
@@ -149,7 +152,11 @@ fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger
         actor: plan.actor.clone(),
     };
     let prepared = ledger.prepare_first(&plan.run, &draft)?;
-    let transaction = prepared.join(Transaction::new().create(&plan.branch, &plan.base));
+    let branch = match plan.isolation {
+        Isolation::Worktree => Transaction::new().create(&plan.branch, &plan.base),
+        Isolation::Reader | Isolation::Off => Transaction::new(),
+    };
+    let transaction = prepared.join(branch);
     match transaction.commit(repo, "agent: spawn") {
         Ok(()) => Ok(prepared.into_tip()),
         Err(RefError::Moved { name, .. }) => Err(Failure::fatal(format!("{name} was created a moment ago"))
@@ -247,7 +254,7 @@ fn own_files(run: &Open<'_>, plan: &Cut) -> std::io::Result<()> {
     Ok(())
 }
 
-fn task_text(plan: &Cut) -> Vec<u8> {
+pub(super) fn task_text(plan: &Cut) -> Vec<u8> {
     match &plan.task {
         Some(task) if task.ends_with(b"\n") => task.clone(),
         Some(task) => [task.as_slice(), b"\n"].concat(),

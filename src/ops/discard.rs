@@ -3,10 +3,10 @@
 
 use super::prune::{Judge, Request};
 use super::reclaim::{self, Reclaimed};
-use super::{Open, finish, open, person, spawn};
+use super::{Open, finish, land, open, person, show, spawn};
 use crate::git::{Repo, Transaction};
 use crate::ledger::{self, Draft, Ledger, Tip};
-use crate::model::{Body, Ended, Failure, Head, Kind, Oid, Phase, Reject, RunName};
+use crate::model::{Body, Ended, Failure, Head, Isolation, Kind, Oid, Phase, Reject, RunName};
 use crate::os::files::Dir;
 
 /// Longest reason in characters.
@@ -21,6 +21,8 @@ pub struct Discarded {
     pub snapshot: Option<Oid>,
     /// What became of its tree; `None` when it has none on this machine.
     pub tree: Option<Reclaimed>,
+    /// What was taken back in the person's own tree, where the run had worked there.
+    pub restored: Option<Vec<land::PathPlan>>,
     /// What a person should know.
     pub notes: Vec<String>,
 }
@@ -33,6 +35,9 @@ pub fn discard(repo: &Repo, word: &str, reason: Option<&str>, now: i64) -> Resul
     person::require_person(&format!("discard run '{name}'"))?;
     check(&tip.understood()?.head)?;
     let home = ledger.home()?;
+    if tip.understood()?.head.isolation == Isolation::Off {
+        return take_back(repo, &ledger, tip, reason, now);
+    }
     if open::find(&home, &tip).is_err() {
         let tip = reject(repo, &tip, reason, now)?;
         let head = tip.understood()?.head.clone();
@@ -45,7 +50,7 @@ pub fn discard(repo: &Repo, word: &str, reason: Option<&str>, now: i64) -> Resul
             Transaction::new().delete(&branch, &at).commit(repo, "agent: discard")?;
         }
         let snapshot = head.result.map(|r| r.snapshot);
-        return Ok(Discarded { name, snapshot, tree: None, notes: Vec::new() });
+        return Ok(Discarded { name, snapshot, tree: None, restored: None, notes: Vec::new() });
     }
     let mut run = Open::of(repo, &home, tip)?;
     let mut notes = Vec::new();
@@ -56,7 +61,51 @@ pub fn discard(repo: &Repo, word: &str, reason: Option<&str>, now: i64) -> Resul
     run.tip = reject(repo, &run.tip, reason, now)?;
     let snapshot = run.tip.understood()?.head.result.as_ref().map(|r| r.snapshot.clone());
     let tree = reclaim::reclaim(run, true, now)?;
-    Ok(Discarded { name, snapshot, tree: Some(tree), notes })
+    Ok(Discarded { name, snapshot, tree: Some(tree), restored: None, notes })
+}
+
+/// The same for a run that worked in the person's own tree: what it did there is taken back first, whole or
+/// not at all, and the word of the person is the last step of that.
+fn take_back(
+    repo: &Repo,
+    ledger: &Ledger<'_>,
+    tip: Tip,
+    reason: Option<&str>,
+    now: i64,
+) -> Result<Discarded, Failure> {
+    let home = ledger.home()?;
+    let mut run = Open::of(repo, &home, tip)?;
+    let head = run.tip.understood()?.head.clone();
+    if matches!(head.phase, Phase::Engaged | Phase::Failed) {
+        // What nobody has recorded cannot be told from what the person did since.
+        return Err(Failure::new(
+            Kind::No,
+            format!("run '{}' worked in your own tree, and nobody has recorded what it did", head.name),
+        )
+        .hint(format!("record it: git agent finish {}", head.name))
+        .hint(format!("then see what would be taken back: git agent review {}", head.name)));
+    }
+    let mut restored = None;
+    let mut notes = Vec::new();
+    let shown = show::read(ledger, run.folder.run.as_str())?;
+    if head.phase != Phase::Rejected && shown.head.result.is_some() {
+        let plan = land::Restore::plan(&standing_repo(&run)?, &shown)?;
+        let done = plan.execute(&standing_repo(&run)?, || reject(repo, &run.tip, reason, now))?;
+        notes = done.notes;
+        run.tip = done.tip;
+        restored = Some(done.paths);
+    } else {
+        run.tip = reject(repo, &run.tip, reason, now)?;
+    }
+    let snapshot = run.tip.understood()?.head.result.as_ref().map(|r| r.snapshot.clone());
+    let name = head.name;
+    let tree = reclaim::reclaim(run, true, now)?;
+    Ok(Discarded { name, snapshot, tree: Some(tree), restored, notes })
+}
+
+/// The repository as seen from the work tree in which the run worked, wherever the person stands now.
+fn standing_repo(run: &Open<'_>) -> Result<Repo, Failure> {
+    Repo::discover(&run.layout.tree())
 }
 
 /// Whether a run can be discarded as the ledger has it.
@@ -66,6 +115,10 @@ fn check(head: &Head) -> Result<(), Failure> {
         Phase::Applied => Err(Failure::new(Kind::No, format!("run '{name}' was applied already"))
             .hint(format!("what it changed: git agent show {name}"))),
         Phase::Pruned => Err(Failure::new(Kind::No, format!("run '{name}' was pruned already"))),
+        Phase::Finished => Err(Failure::new(
+            Kind::No,
+            format!("run '{name}' was a reader's and has ended: there is nothing to discard"),
+        )),
         _ => Ok(()),
     }
 }
@@ -74,6 +127,9 @@ fn check(head: &Head) -> Result<(), Failure> {
 fn record(run: &mut Open<'_>, now: i64) -> Result<(), Failure> {
     let head = &run.tip.understood()?.head;
     let phase = head.phase;
+    if head.isolation == Isolation::Reader {
+        return Ok(());
+    }
     if phase == Phase::Rejected || run.folder.tree.is_none() {
         return Ok(());
     }

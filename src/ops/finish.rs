@@ -109,6 +109,11 @@ fn record(
     };
     let prepared = run.ledger.prepare_next(&run.tip, &draft)?;
     let mut transaction = prepared.join(Transaction::new());
+    if !run.isolation().has_copy() {
+        transaction.commit(run.repo, "agent: result")?;
+        run.tip = prepared.into_tip();
+        return Ok(());
+    }
     // The branch is ours while it is where we left it. A person who moved or deleted it keeps it so.
     let branch = &run.folder.branch;
     let ours = last_known(run)?;

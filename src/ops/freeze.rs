@@ -51,6 +51,11 @@ pub fn freeze(run: &Open<'_>) -> Result<Frozen, Failure> {
         move |e: std::io::Error| Failure::fatal(format!("{what} could not be frozen")).because(e)
     };
     identity(run)?;
+    if !run.isolation().has_copy() {
+        // Nothing of the run's is in the tree, and it has no store.
+        reach(layout).map_err(io("the folder"))?;
+        return Ok(Frozen { repaired: Vec::new(), sound: true });
+    }
     let mut frozen = Frozen { repaired: Vec::new(), sound: true };
     for folder in OPEN {
         if files::open_up(&layout.dir().join(folder)).map_err(io(&format!("'{folder}'")))? {

@@ -5,8 +5,11 @@
 mod consent;
 mod content;
 mod ground;
+mod restore;
 
 pub use consent::{Proposal, Warrant};
+pub(super) use ground::quiet;
+pub use restore::{Restore, Restored};
 
 use super::show::Shown;
 use crate::git::Repo;
@@ -102,6 +105,7 @@ pub struct Landed {
 /// Plans the landing of an approved run. `wanted` is the digest that the caller means, `now` seconds since the
 /// epoch. Exit status 4 when the approval is lacking, 3 when the change cannot land on what is there.
 pub fn plan(repo: &Repo, shown: &Shown, wanted: Option<&Digest>, now: i64) -> Result<Plan, Failure> {
+    super::standing::nothing_to_land(&shown.head)?;
     let warrant = consent::check(shown, wanted, now)?;
     let landing = survey(repo, warrant.proposal().clone())?;
     Plan::join(warrant, landing)
@@ -306,19 +310,30 @@ fn lock(repo: &Repo) -> Result<Lock, Failure> {
 pub fn execute(repo: &Repo, plan: Plan) -> Result<Landed, Failure> {
     let Plan { warrant, mut landing } = plan;
     landing.claim(repo)?;
-    let mut notes = Vec::new();
     if landing.is_in_place() {
         let tip =
             if warrant.landed() { known_tip(repo, &landing.proposal)? } else { record(repo, &landing, 0)? };
-        return Ok(landed(landing, notes, tip));
+        return Ok(landed(landing, Vec::new(), tip));
     }
+    place(repo, landing, warrant.target(), record)
+}
+
+/// Puts a surveyed change in place, all of it or nothing. `last` appends the event that says so; when it
+/// cannot, everything is taken back.
+fn place(
+    repo: &Repo,
+    landing: Unapproved,
+    target: Option<&str>,
+    last: impl FnOnce(&Repo, &Unapproved, u64) -> Result<Tip, Failure>,
+) -> Result<Landed, Failure> {
+    let mut notes = Vec::new();
     // The ground may have moved since the plan. Paths are told by their identity, one by one.
     let top = ground::quiet(repo)?;
     if head(repo)? != landing.head {
         return Err(Failure::fatal("HEAD moved while the change was about to land; nothing was changed")
             .hint(format!("try again: git agent apply {}", landing.proposal.name)));
     }
-    if let (Some(meant), Ok(Some(here))) = (warrant.target(), repo.head_branch())
+    if let (Some(meant), Ok(Some(here))) = (target, repo.head_branch())
         && meant != here
     {
         let short = |name: &str| name.trim_start_matches("refs/heads/").to_owned();
@@ -335,7 +350,7 @@ pub fn execute(repo: &Repo, plan: Plan) -> Result<Landed, Failure> {
     let stage_path = stage.path().to_owned();
     let held_off = Uninterrupted::begin();
     let placed = stage.place(&landing.steps).map_err(|e| trouble(&landing.proposal, e, &stage_path))?;
-    let tip = match record(repo, &landing, files) {
+    let tip = match last(repo, &landing, files) {
         Ok(tip) => tip,
         Err(failure) => {
             let left = placed.roll_back();

@@ -6,12 +6,20 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     dir: PathBuf,
+    /// The person's work tree, where the run works there instead of in a copy.
+    work_tree: Option<PathBuf>,
 }
 
 impl Layout {
     /// The layout of a run folder.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self { dir: dir.into(), work_tree: None }
+    }
+
+    /// The same for a run that works in the person's tree.
+    #[must_use]
+    pub fn standing_in(self, work_tree: impl Into<PathBuf>) -> Self {
+        Self { work_tree: Some(work_tree.into()), ..self }
     }
 
     /// The run folder itself.
@@ -19,9 +27,24 @@ impl Layout {
         &self.dir
     }
 
-    /// The working tree.
+    /// The working tree: the run's copy, or the person's own where the run has none.
     pub fn tree(&self) -> PathBuf {
-        self.dir.join("tree")
+        self.work_tree.clone().unwrap_or_else(|| self.dir.join("tree"))
+    }
+
+    /// Where a run without a copy finds its task.
+    pub fn task(&self) -> PathBuf {
+        self.dir.join("TASK.md")
+    }
+
+    /// What a run without a copy sees in the place of the repository's configuration.
+    pub fn view(&self) -> PathBuf {
+        self.dir.join("view")
+    }
+
+    /// Where the person's work tree is, for a run without a copy.
+    pub fn stand(&self) -> PathBuf {
+        self.dir.join("host/stand")
     }
 
     /// The private git directory.

@@ -167,7 +167,7 @@ fn undo(repo: &Repo, root: &Path, intent: &Intent) -> Result<(), Failure> {
         && tip.understood()?.seq == 0
     {
         let mut transaction = Transaction::new().delete(&Ledger::ref_name(&intent.run), &tip.commit);
-        if repo.ref_tip(&intent.branch)?.as_ref() == Some(&intent.base) {
+        if !intent.branch.is_empty() && repo.ref_tip(&intent.branch)?.as_ref() == Some(&intent.base) {
             transaction = transaction.delete(&intent.branch, &intent.base);
         }
         match transaction.commit(repo, "agent: withdraw") {

@@ -16,14 +16,17 @@ mod making;
 mod open;
 pub mod person;
 pub mod prune;
+pub mod reader;
 pub mod reclaim;
 pub mod review;
 mod risk;
 pub mod show;
 mod snapshot;
 pub mod spawn;
+pub mod standing;
 mod store;
 pub mod supervise;
+mod switch;
 pub mod verdict;
 pub mod vocabulary;
 

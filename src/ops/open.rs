@@ -3,12 +3,13 @@
 use super::{Layout, store};
 use crate::git::Repo;
 use crate::ledger::{self, Folder, Home, Ledger, Tip};
-use crate::model::{Actor, Failure};
+use crate::model::{Actor, Failure, Isolation};
 use crate::os::ancestry;
 use crate::os::files;
 use crate::os::lock::Lock;
 use crate::os::process::{self, Claim, Identity};
 use crate::text::Untrusted;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A run of ours, locked.
@@ -72,6 +73,19 @@ impl<'r> Open<'r> {
         self.folder.uid.map(|uid| Identity { uid, gid: uid })
     }
 
+    /// Where the run works.
+    pub fn isolation(&self) -> Isolation {
+        self.folder.isolation
+    }
+
+    /// The file that holds the task.
+    pub fn task_file(&self) -> PathBuf {
+        match self.folder.isolation {
+            Isolation::Worktree => self.layout.tree().join(&self.folder.task_path),
+            Isolation::Reader | Isolation::Off => self.layout.task(),
+        }
+    }
+
     /// Who owns a fixed file or folder of the run.
     pub fn owner_of(&self, path: &str) -> Option<Identity> {
         let of_run = ["tree", "store/objects", "store/refs", "store/logs", "store/worktrees", "store/packed"];
@@ -95,7 +109,10 @@ fn follow(repo: &Repo, layout: &Layout) -> Result<(), Failure> {
         return Ok(());
     }
     let alternates = layout.fixed().join(store::flat(store::ALTERNATES));
-    files::write_atomic(&alternates, &store::alternates(repo), 0o600).map_err(fail)?;
+    // A run without a copy has no store.
+    if files::lstat(&alternates).map_err(fail)?.is_some() {
+        files::write_atomic(&alternates, &store::alternates(repo), 0o600).map_err(fail)?;
+    }
     files::write_atomic(&record, here, 0o600).map_err(fail)
 }
 
@@ -130,7 +147,10 @@ pub fn find(home: &Home, tip: &Tip) -> Result<(Layout, Folder), Failure> {
     // What cannot be opened is told by whoever reads it.
     let _ = super::freeze::reach(&layout);
     match Folder::read(layout.dir())? {
-        Some(folder) if folder.run == tip.run => Ok((layout, folder)),
+        Some(folder) if folder.run == tip.run => match folder.isolation {
+            Isolation::Worktree => Ok((layout, folder)),
+            Isolation::Reader | Isolation::Off => Ok((super::standing::layout(layout)?, folder)),
+        },
         _ => Err(Failure::fatal(format!("run '{}' has no folder on this machine", head.name))
             .hint(format!("what the ledger knows: git agent show {}", head.name))),
     }

@@ -6,7 +6,7 @@ use super::reclaim::{self, Seen};
 use super::{making, spawn};
 use crate::git::Repo;
 use crate::ledger::{self, Folder, Home, Ledger, Tip};
-use crate::model::{Body, Failure, Head, Oid, Phase, RunId, RunName};
+use crate::model::{Body, Failure, Head, Isolation, Oid, Phase, RunId, RunName};
 use crate::os::ancestry::Process;
 use crate::os::lock::Lock;
 use crate::os::{files, walk};
@@ -39,6 +39,8 @@ pub enum Why {
     Rejected,
     /// It is in the history of this branch.
     Landed(String),
+    /// It was a reader's, and has ended.
+    Finished,
     /// It failed, and the retention is over.
     Failed,
     /// It was never used, and the retention is over.
@@ -58,6 +60,7 @@ impl Why {
             Why::Applied => "applied",
             Why::Rejected => "rejected",
             Why::Landed(_) => "landed",
+            Why::Finished => "finished",
             Why::Failed => "failed",
             Why::Unused => "unused",
             Why::Leftover => "leftover",
@@ -72,6 +75,7 @@ impl Why {
             Why::Applied => "it was applied".into(),
             Why::Rejected => "it was rejected".into(),
             Why::Landed(branch) => format!("its change is in {branch}"),
+            Why::Finished => "it was a reader's and has ended".into(),
             Why::Failed => "it failed longer ago than the retention".into(),
             Why::Unused => "it was not used for longer than the retention".into(),
             Why::Leftover => "an earlier prune was interrupted".into(),
@@ -330,6 +334,9 @@ impl<'r> Judge<'r> {
             Phase::Applied => Why::Applied,
             Phase::Rejected => Why::Rejected,
             Phase::Pruned => Why::Leftover,
+            Phase::Finished => Why::Finished,
+            // A reader left nothing that anybody could record.
+            Phase::Engaged | Phase::Failed if head.isolation == Isolation::Reader => Why::Finished,
             Phase::Failed if self.request.force || self.is_old(tip) => Why::Failed,
             Phase::Failed => return stays("it failed; its tree is kept for the retention"),
             Phase::Ready if head.result.is_none() && self.is_old(tip) => Why::Unused,
@@ -432,7 +439,7 @@ impl<'r> Judge<'r> {
         }
         match head.phase {
             // Nothing of them is left to go; the ledger keeps its word on them.
-            Phase::Applied | Phase::Rejected => return Ok(Verdict::Nothing),
+            Phase::Applied | Phase::Rejected | Phase::Finished => return Ok(Verdict::Nothing),
             Phase::Approved | Phase::Kept => {
                 let why =
                     "its folder is gone; a person has spoken about it and its snapshot is in the ledger";
@@ -513,6 +520,9 @@ impl<'r> Judge<'r> {
 
     /// The run's branch, if it may go: where we left it, and nobody has it checked out.
     pub(super) fn branch(&self, head: &Head) -> Result<Option<(String, Oid)>, Failure> {
+        if head.branch.is_empty() {
+            return Ok(None);
+        }
         let Some(tip) = self.repo.ref_tip(&head.branch)? else { return Ok(None) };
         let ours = tip == head.base || head.result.as_ref().is_some_and(|r| r.snapshot == tip);
         Ok((ours && !self.around.places.has_checked_out(&head.branch)).then(|| (head.branch.clone(), tip)))

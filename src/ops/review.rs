@@ -30,6 +30,8 @@ pub struct Review {
     pub breaches: Vec<String>,
     /// The policy that was in force.
     pub policy: PolicyInForce,
+    /// Paths outside the tree that the run could write, quoted.
+    pub write: Vec<String>,
     /// Engines in order, with what held them.
     pub engines: Vec<(String, CageReport)>,
     /// Where the run was meant to land, full name.
@@ -107,6 +109,7 @@ pub fn choose(ledger: &Ledger<'_>, word: Option<&str>) -> Result<String, Failure
 /// Reads the latest result of a run and its context.
 pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
     let name = shown.head.name.clone();
+    super::standing::nothing_to_land(&shown.head)?;
     if shown.state == RunState::Running {
         return Err(Failure::fatal(format!("run '{name}' is at work; what it has so far cannot be judged"))
             .hint(format!("wait for it, or end it: git agent stop {name}")));
@@ -153,6 +156,7 @@ pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
         target: spawn.target,
         approval: approval(&shown),
         policy: spawn.policy,
+        write: spawn.write,
         breaches,
         engines,
         changes,

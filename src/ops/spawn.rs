@@ -4,13 +4,17 @@
 //! after the last. Whoever finds one whose lock nobody holds undoes what it announces (`reclaim`).
 
 use super::engine::{self, EnginePlan};
+use super::standing::{self, Ground};
 use super::{Layout, Open, base, cut, making::Making, open};
 use crate::git::{Branch, RefTip, Repo};
 use crate::ledger::{self, Home, Ledger, Tip};
-use crate::model::{Actor, Failure, Head, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName};
-use crate::policy::{Limits, Policy, RoleKind};
+use crate::model::{
+    Actor, Failure, Head, Isolation, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName,
+};
+use crate::policy::{Limits, Policy};
 use crate::text::Untrusted;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What the caller asks for.
@@ -30,6 +34,8 @@ pub struct Request {
     pub task: Option<Vec<u8>>,
     /// Cut from the tree as it is.
     pub with_changes: bool,
+    /// Paths outside the tree that it may write; only with `GIT_AGENT_ISOLATION=off`.
+    pub write: Vec<PathBuf>,
     /// Wall clock limit.
     pub timeout: Option<Duration>,
     /// Command after `--`.
@@ -56,7 +62,11 @@ pub struct Cut {
     pub role: Role,
     /// Change request.
     pub cr: Option<String>,
-    /// Full name of its branch.
+    /// Where it will work.
+    pub isolation: Isolation,
+    /// What it needs to work in the person's tree.
+    pub ground: Option<Ground>,
+    /// Full name of its branch; empty without a copy.
     pub branch: String,
     /// The commit, pinned.
     pub base: Oid,
@@ -125,10 +135,13 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     })?;
     let (policy, in_force, text, mut notes) = in_force(repo, &head)?;
     let rule = policy.role(&role).map_err(Failure::from)?;
-    check_honoured(&policy, &role, rule.kind)?;
+    check_honoured(&policy, &role)?;
+    // Before anything is made: an agent that may not, or a word that nobody understands.
+    super::switch::cage(repo.config()?)?;
     let has_task = request.task.as_ref().is_some_and(|t| !t.is_empty());
     let engine = request.engine.as_deref();
     let engine = engine::choose(&policy, &rule, engine, &request.command, has_task, request.timeout)?;
+    let isolation = standing::choose(&policy, &role, &rule, engine.as_ref(), request)?;
 
     let ledger = Ledger::new(repo);
     let home = ledger.home()?;
@@ -143,6 +156,7 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
                 .hint("leave out --base and --with-changes, or take another name with --run"));
         }
         let known = &tip.understood()?.head;
+        standing::again(known, isolation)?;
         if known.role != role {
             notes.push(format!("run '{name}' keeps the role '{}' that it was cut with", known.role));
         }
@@ -158,8 +172,17 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     let branches = repo.branches()?;
     let layout = Layout::new(home.root.join(name.as_str()));
     let actor = ledger::actor(repo.config()?);
+    let ground = standing::ground(repo, &home, isolation, request, &head, &actor, now)?;
+    let layout = match &ground {
+        Some(ground) => layout.standing_in(&ground.top),
+        None => layout,
+    };
     let (run, branch, base) = match &continued {
         Some(tip) => landed(tip)?,
+        None if ground.is_some() => {
+            let before = ground.as_ref().and_then(|g| g.before.as_ref());
+            (run, String::new(), before.map_or_else(|| head.clone(), |b| b.commit.clone()))
+        }
         None => {
             let branch = format!("refs/heads/{}", policy.branch(&name));
             free_branch(&branches, &branch)?;
@@ -175,12 +198,15 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     }
     free_folder(&layout)?;
     let tree = repo.objects()?.commit(&base)?.tree;
-    let strip = base::stripped(repo, &policy, &base)?;
+    let copy = ground.is_none();
+    let strip = if copy { base::stripped(repo, &policy, &base)? } else { Vec::new() };
     Ok(Plan::Cut(Box::new(Cut {
-        own_files: own_files(repo, &tree, &run)?,
-        refs: base::refs(repo, &base, &branch, &branches)?,
+        own_files: if copy { own_files(repo, &tree, &run)? } else { Default::default() },
+        refs: if copy { base::refs(repo, &base, &branch, &branches)? } else { Vec::new() },
         target: branches.iter().find(|b| b.head).map(|b| b.name.clone()),
-        local_base: request.with_changes && base != head,
+        local_base: (request.with_changes || !copy) && base != head,
+        isolation,
+        ground,
         continues: continued,
         cr: request.cr.clone(),
         task: task(request)?,
@@ -249,11 +275,7 @@ pub(super) fn in_force(
 }
 
 /// Refuses by name what the policy asks for and this version cannot do, so that nothing is silently ignored.
-fn check_honoured(policy: &Policy, role: &Role, kind: RoleKind) -> Result<(), Failure> {
-    if kind == RoleKind::Reader {
-        return Err(Failure::fatal(format!("role '{role}' is a reader, and this version runs writers only"))
-            .hint("choose a writer's role with --role"));
-    }
+fn check_honoured(policy: &Policy, role: &Role) -> Result<(), Failure> {
     let lacking = policy.unsupported(role);
     if lacking.is_empty() {
         return Ok(());
@@ -298,7 +320,7 @@ fn existing(ledger: &Ledger<'_>, home: &Home, name: &RunName) -> Result<Option<T
         let gone = |head: &Head| {
             // Its folder and its branch are free again; the ledger keeps its word on it under its id.
             head.phase == Phase::Pruned
-                || matches!(head.phase, Phase::Failed | Phase::Rejected)
+                || matches!(head.phase, Phase::Failed | Phase::Rejected | Phase::Finished)
                     && !home.root.join(head.name.as_str()).exists()
         };
         if head.name == *name && !gone(head) {
@@ -417,7 +439,11 @@ pub fn execute<'r>(repo: &'r Repo, plan: Plan) -> Result<Ready<'r>, Failure> {
         }
         Plan::Cut(plan) => {
             let mut making = Making::announce(&plan)?;
-            match cut::execute(repo, &plan, &mut making) {
+            let made = match plan.isolation {
+                Isolation::Worktree => cut::execute(repo, &plan, &mut making),
+                Isolation::Reader | Isolation::Off => standing::execute(repo, &plan, &making),
+            };
+            match made {
                 Ok((run, notes)) => {
                     making.done()?;
                     let Cut { engine, notes: mut all, .. } = *plan;

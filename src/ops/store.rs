@@ -53,15 +53,6 @@ impl Recipe<'_> {
     /// The fixed files of the run.
     pub fn fixed(&self) -> Result<Vec<Fixed>, Failure> {
         let config = self.repo.config()?;
-        let mut exclude = read_text(&self.repo.common_dir().join("info/exclude"))?;
-        line_end(&mut exclude);
-        for own in self.own_files {
-            exclude.extend_from_slice(format!("/{own}\n").as_bytes());
-        }
-        // git reads one global file of each kind; inside the cage they lie in the store.
-        let mut attributes = personal(config, "core.attributesfile", "attributes")?;
-        line_end(&mut attributes);
-        attributes.extend(read_text(&self.repo.common_dir().join("info/attributes"))?);
         let mut gitdir = self.layout.tree().join(".git").as_os_str().as_bytes().to_vec();
         gitdir.push(b'\n');
         let mut dot_git = b"gitdir: ".to_vec();
@@ -71,14 +62,12 @@ impl Recipe<'_> {
         let mut all = vec![
             fixed("store/config", self.config(config).into_bytes(), false),
             fixed("store/HEAD", format!("ref: refs/heads/{}\n", self.branch).into_bytes(), false),
-            fixed("store/info/exclude", exclude, false),
-            fixed("store/info/excludes-user", personal(config, "core.excludesfile", "ignore")?, false),
-            fixed("store/info/attributes", attributes, false),
             fixed(ALTERNATES, alternates(self.repo), true),
             fixed("store/worktrees/tree/commondir", b"../..\n".to_vec(), true),
             fixed("store/worktrees/tree/gitdir", gitdir, true),
             fixed("tree/.git", dot_git, true),
         ];
+        all.extend(rules(self.repo, self.own_files)?.into_iter().map(|(p, bytes)| fixed(p, bytes, false)));
         if let Some(shallow) = files::read_bounded(&self.repo.common_dir().join("shallow"), 64 << 20)
             .map_err(|e| Failure::fatal("the repository's 'shallow' file cannot be read").because(e))?
         {
@@ -104,6 +93,25 @@ impl Recipe<'_> {
         }
         text
     }
+}
+
+/// The rules about ignoring and attributes that lie outside the tree: the repository's and the person's own.
+/// git reads one global file of each kind; inside the cage they lie in the store.
+pub fn rules(repo: &Repo, own_files: &[&str]) -> Result<[(&'static str, Vec<u8>); 3], Failure> {
+    let config = repo.config()?;
+    let mut exclude = read_text(&repo.common_dir().join("info/exclude"))?;
+    line_end(&mut exclude);
+    for own in own_files {
+        exclude.extend_from_slice(format!("/{own}\n").as_bytes());
+    }
+    let mut attributes = personal(config, "core.attributesfile", "attributes")?;
+    line_end(&mut attributes);
+    attributes.extend(read_text(&repo.common_dir().join("info/attributes"))?);
+    Ok([
+        ("store/info/exclude", exclude),
+        ("store/info/excludes-user", personal(config, "core.excludesfile", "ignore")?),
+        ("store/info/attributes", attributes),
+    ])
 }
 
 /// The file that lends a store the objects of the main repository.
@@ -158,7 +166,7 @@ pub fn config_text(config: &Config, hash: HashKind, actor: &Actor, bare: bool) -
 }
 
 /// Appends a section in git's configuration syntax (git-config(1), "Syntax").
-fn section(text: &mut String, name: &str, sub: Option<&str>, pairs: &[(&str, &str)]) {
+pub(super) fn section(text: &mut String, name: &str, sub: Option<&str>, pairs: &[(&str, &str)]) {
     let quote = |s: &str| s.replace('\\', "\\\\").replace('"', "\\\"");
     let _ = match sub {
         Some(sub) => writeln!(text, "[{name} \"{}\"]", quote(sub)),
@@ -171,7 +179,7 @@ fn section(text: &mut String, name: &str, sub: Option<&str>, pairs: &[(&str, &st
 }
 
 /// A remote URL without the part that may hold a password.
-fn without_user(url: &str) -> String {
+pub(super) fn without_user(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find('/').unwrap_or(rest.len());
     match rest[..end].rfind('@') {
@@ -181,7 +189,7 @@ fn without_user(url: &str) -> String {
 }
 
 /// The user's own file that a setting names, or the default below `$XDG_CONFIG_HOME/git`.
-fn personal(config: &Config, key: &str, default: &str) -> Result<Vec<u8>, Failure> {
+pub(super) fn personal(config: &Config, key: &str, default: &str) -> Result<Vec<u8>, Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let path = match config.get(key) {
         Some(value) => match value.strip_prefix("~/") {

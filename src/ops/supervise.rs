@@ -3,7 +3,7 @@
 
 use super::engine::EnginePlan;
 use super::finish::{Finished, finish};
-use super::{Open, confine, spawn};
+use super::{Open, confine, reader, spawn, standing};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
@@ -47,7 +47,7 @@ pub fn prepare(
     let variables = engine.variables(run.repo.config()?, &run.layout);
     let cage = confine::engine(run, variables)?;
     let report = confine::prove(run, &cage)?;
-    let task_file = run.layout.tree().join(&run.folder.task_path);
+    let task_file = run.task_file();
     let (command, shown) = engine.command(task, &task_file.to_string_lossy());
     let body =
         Body::Engine(Engine { engine: engine.name.clone(), command: bounded(shown), cage: report.clone() });
@@ -66,6 +66,7 @@ fn can_start(head: &Head) -> Result<(), Failure> {
         | Phase::Approved
         | Phase::Kept
         | Phase::Applied
+        | Phase::Finished
         | Phase::Failed => Ok(()),
         Phase::Rejected => Err(Failure::fatal(format!("run '{}' was rejected", head.name))
             .hint("cut a new one under another name")),
@@ -76,19 +77,30 @@ fn can_start(head: &Head) -> Result<(), Failure> {
 /// Starts the engine, waits, and takes the snapshot whatever the engine's fate. `quiet_stdout` sends the
 /// engine's standard output to stderr, because stdout belongs to the JSON.
 pub fn run(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result<Ran, Failure> {
-    let started = Instant::now();
-    let outcome = prepared.cage.run(&prepared.command, stdio(quiet_stdout), &run.lock, prepared.wall);
-    let seconds = started.elapsed().as_secs();
-    let (ended, failure) = match outcome {
-        Ok(outcome) => (outcome.ended, None),
-        // The engine never ran; the run still ends with what is on disk.
-        Err(e) => (Ended::Unseen, Some(not_started(e, &prepared.command))),
-    };
+    let (ended, seconds, failure) = start(run, &prepared, quiet_stdout);
     let limits = spawn::limits(run)?;
     let finished = finish(run, &limits, ended, seconds, super::now())?;
     match failure {
         Some(failure) => Err(failure),
         None => Ok(Ran { status: status(ended), finished }),
+    }
+}
+
+/// Starts the engine of a reader and waits. There is no snapshot: it wrote nothing.
+pub fn read(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result<(u8, Ended), Failure> {
+    let (ended, seconds, failure) = start(run, &prepared, quiet_stdout);
+    reader::close(run, ended, seconds, super::now())?;
+    failure.map_or_else(|| Ok((status(ended), ended)), Err)
+}
+
+fn start(run: &Open<'_>, prepared: &Prepared, quiet_stdout: bool) -> (Ended, u64, Option<Failure>) {
+    let started = Instant::now();
+    let outcome = prepared.cage.run(&prepared.command, stdio(quiet_stdout), &run.lock, prepared.wall);
+    let seconds = started.elapsed().as_secs();
+    match outcome {
+        Ok(outcome) => (outcome.ended, seconds, None),
+        // The engine never ran; the run still ends with what is on disk.
+        Err(e) => (Ended::Unseen, seconds, Some(not_started(e, &prepared.command))),
     }
 }
 
@@ -117,6 +129,7 @@ pub fn detach(run: &Open<'_>) -> Result<bool, Failure> {
 pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
     // A folder of PATH that the cage does not show would make "not found" a "permission denied".
     command.first().map_or(Ok(()), |program| super::engine::present(program))?;
+    standing::still_open(&run.tip.understood()?.head)?;
     super::freeze(run)?;
     let cage = confine::engine(run, Vec::new())?;
     confine::prove(run, &cage)?;

@@ -108,7 +108,17 @@ fn facts(page: &mut String, review: &Review) {
     row("Role", esc(shown.head.role.as_str()));
     for (engine, cage) in &review.engines {
         let engine = Untrusted::new(engine).to_string();
-        row("Engine", format!("{} <span class=\"x\">{}</span>", esc(&engine), esc(&report::cage(cage))));
+        let class = if report::uncaged(cage).is_some() { "warn" } else { "x" };
+        row(
+            "Engine",
+            format!("{} <span class=\"{class}\">{}</span>", esc(&engine), esc(&report::cage(cage))),
+        );
+    }
+    if let Some(isolation) = report::isolation(shown.head.isolation) {
+        row("Isolation", format!("<span class=\"warn\">{}</span>", esc(isolation)));
+    }
+    for path in &review.write {
+        row("Writes", esc(&Untrusted::new(path).to_string()));
     }
     row("Ended", esc(&format!("{}, {} s", report::ended(result.ended), result.seconds)));
     let target = review.target.as_deref().map(|t| t.trim_start_matches("refs/heads/"));

@@ -26,6 +26,11 @@ pub fn listing(listing: &Listing, all: bool) -> Value {
     json!({ "v": 1, "runs": runs, "unknown": unknown, "broken": broken, "orphans": orphans })
 }
 
+/// A run without a copy has no branch.
+fn branch(name: &str) -> Option<&str> {
+    Some(name).filter(|n| !n.is_empty())
+}
+
 fn line(run: &RunLine) -> Value {
     json!({
         "run": run.id.as_str(),
@@ -37,7 +42,8 @@ fn line(run: &RunLine) -> Value {
         "engine": run.engine,
         "tier": run.tier,
         "base": run.base.as_str(),
-        "branch": run.branch,
+        "isolation": run.isolation.as_str(),
+        "branch": branch(&run.branch),
         "files": run.files,
         "change": run.change.map(|c| c.to_string()),
         "time": rfc3339(run.time),
@@ -54,7 +60,8 @@ pub fn shown(shown: &Shown) -> Value {
         "name": shown.head.name.as_str(),
         "role": shown.head.role.as_str(),
         "state": shown.state.as_str(),
-        "branch": shown.head.branch,
+        "isolation": shown.head.isolation.as_str(),
+        "branch": branch(&shown.head.branch),
         "base": shown.head.base.as_str(),
         "engine": shown.head.engine,
         "tier": shown.head.tier,
@@ -103,6 +110,8 @@ pub fn review(review: &Review) -> Value {
         "snapshot": result.snapshot.as_str(),
         "target": review.target,
         "approval": review.approval.as_ref().map(|a| json!({ "how": a.how, "by": a.by, "time": rfc3339(a.time) })),
+        "isolation": shown.head.isolation.as_str(),
+        "write": review.write,
         "drift": { "commits": review.drift.commits, "same_paths": review.drift.same_paths },
         "engines": engines,
         "ended": ended(result.ended),
@@ -156,7 +165,8 @@ pub fn spawned(ready: &Ready<'_>, finished: Option<&Finished>) -> Value {
         "v": 1,
         "run": run.folder.run.as_str(),
         "name": run.folder.name.as_str(),
-        "branch": run.folder.branch,
+        "isolation": run.isolation().as_str(),
+        "branch": branch(&run.folder.branch),
         "base": run.folder.base.as_str(),
         "path": run.layout.tree().to_string_lossy(),
         "again": ready.again,
@@ -166,6 +176,21 @@ pub fn spawned(ready: &Ready<'_>, finished: Option<&Finished>) -> Value {
         map.extend(result(finished));
     }
     value
+}
+
+/// Answer of `spawn --json` and `finish --json` for a reader that ended.
+pub fn read(run: &Open<'_>, how: Ended) -> Value {
+    json!({
+        "v": 1,
+        "run": run.folder.run.as_str(),
+        "name": run.folder.name.as_str(),
+        "isolation": run.isolation().as_str(),
+        "branch": null,
+        "base": run.folder.base.as_str(),
+        "path": run.layout.tree().to_string_lossy(),
+        "state": "finished",
+        "ended": ended(how),
+    })
 }
 
 /// Answer of `finish --json`.
@@ -230,6 +255,9 @@ pub fn discarded(discarded: &Discarded) -> Value {
         "name": discarded.name.as_str(),
         "state": "rejected",
         "snapshot": discarded.snapshot.as_ref().map(|s| s.as_str()),
+        "restored": discarded.restored.as_ref().map(|paths| {
+            paths.iter().filter(|p| !p.already).map(|p| crate::text::quote_path(&p.path)).collect::<Vec<_>>()
+        }),
         "tree_gone": discarded.tree.as_ref().is_none_or(|t| t.gone),
     })
 }

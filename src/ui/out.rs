@@ -72,6 +72,12 @@ impl Out {
         self.talk(&format!("{label} {}", Untrusted::new(text).multiline()));
     }
 
+    /// Writes to stderr what nobody must overlook.
+    pub fn danger(&self, text: &str) {
+        let text = format!("warning: {}", Untrusted::new(text).multiline());
+        self.talk(&if self.color_talk { text.red().bold().to_string() } else { text });
+    }
+
     /// Shows a failure in git's voice.
     pub fn failure(&self, failure: &Failure) {
         let word = match failure.kind {
@@ -121,7 +127,7 @@ impl Out {
             S::Running => word.cyan().to_string(),
             S::Proposed | S::Approved | S::Kept => word.green().to_string(),
             S::Interrupted | S::Failed => word.red().to_string(),
-            S::Ready | S::Pruned | S::Applied | S::Rejected => word.dimmed().to_string(),
+            S::Ready | S::Pruned | S::Applied | S::Rejected | S::Finished => word.dimmed().to_string(),
         }
     }
 }

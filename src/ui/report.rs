@@ -3,7 +3,7 @@
 
 use super::{Out, time};
 use crate::ledger::{Listing, RunLine};
-use crate::model::{Body, CageReport, Decoded, Ended, Event, Listed, Report, RunResult, RunState};
+use crate::model::{Body, CageReport, Decoded, Ended, Event, Isolation, Listed, Report, RunResult, RunState};
 use crate::ops::Open;
 use crate::ops::discard::Discarded;
 use crate::ops::engine::EnginePlan;
@@ -20,18 +20,36 @@ use std::fmt::Write as _;
 pub fn cut(ready: &Ready<'_>) -> String {
     let folder = &ready.run.folder;
     let verb = if ready.again { "using" } else { "cut" };
+    let tree = ready.run.layout.tree();
+    let tree = Untrusted::new(tree.as_os_str().as_encoded_bytes());
+    match folder.isolation {
+        Isolation::Worktree => {}
+        Isolation::Reader => {
+            return format!("{verb} run {}: a reader of your tree as it is\n  tree: {tree}", folder.name);
+        }
+        Isolation::Off => {
+            return format!(
+                "{verb} run {}: a writer in your own tree, recorded as it was in {}\n  tree: {tree}",
+                folder.name,
+                folder.base.short()
+            );
+        }
+    }
     format!(
         "{verb} run {} at {} on {}\n  tree: {}",
         folder.name,
         folder.base.short(),
         Untrusted::new(folder.branch.trim_start_matches("refs/heads/")),
-        Untrusted::new(ready.run.layout.tree().as_os_str().as_encoded_bytes())
+        tree
     )
 }
 
 /// Just before the engine starts. Below the full tier this one line says what does not hold.
 pub fn launch(engine: &EnginePlan, prepared: &Prepared) -> String {
     let cage = &prepared.report;
+    if uncaged(cage).is_some() {
+        return format!("starting {}", Untrusted::new(&engine.name));
+    }
     format!(
         "starting {} in the cage: tier {}, network {}{}",
         Untrusted::new(&engine.name),
@@ -43,6 +61,50 @@ pub fn launch(engine: &EnginePlan, prepared: &Prepared) -> String {
             ""
         }
     )
+}
+
+/// What is said where the person switched the cage off.
+pub fn uncaged(cage: &CageReport) -> Option<&'static str> {
+    match cage.tier.as_str() {
+        "none" => {
+            Some("there is NO CAGE (GIT_AGENT_CAGE=off): the engine can read and write whatever you can")
+        }
+        "outer" => Some(
+            "there is no cage but the container around this (GIT_AGENT_CAGE=outer): inside it the engine can read \
+             and write whatever you can",
+        ),
+        _ => None,
+    }
+}
+
+/// What an engine in the person's own tree cannot do there.
+pub fn confined(isolation: Isolation, cage: &CageReport) -> Option<&'static str> {
+    (isolation == Isolation::Off && cage.tier == "landlock").then_some(
+        "in the tier landlock an engine can neither add nor replace names at the top level of your tree, nor in a \
+         folder above a nested repository; it can write the files that are there and everything below other folders",
+    )
+}
+
+/// Before a snapshot of the person's own tree that nobody took when the engine ended.
+pub fn of_your_own(isolation: Isolation) -> Option<&'static str> {
+    (isolation == Isolation::Off).then_some(
+        "everything that changed in your tree since the run began is taken for the run's, your own edits too; look \
+         at it before you decide: git agent review",
+    )
+}
+
+/// After a reader's engine ended.
+pub fn read(run: &Open<'_>, ended: Ended) -> String {
+    format!("{}: {}; a reader leaves nothing to land", run.folder.name, self::ended(ended))
+}
+
+/// Where a run works, when it is not a copy.
+pub fn isolation(isolation: Isolation) -> Option<&'static str> {
+    match isolation {
+        Isolation::Worktree => None,
+        Isolation::Reader => Some("reader: in your tree, where it may write nothing"),
+        Isolation::Off => Some("off: it worked in your own tree"),
+    }
 }
 
 /// After a snapshot was taken.
@@ -87,6 +149,14 @@ pub fn pruned(done: &Done, dry_run: bool) -> String {
 /// After a discard.
 pub fn discarded(discarded: &Discarded) -> String {
     let name = &discarded.name;
+    if let Some(paths) = &discarded.restored {
+        let n = paths.iter().filter(|p| !p.already).count() as u64;
+        let kept = discarded
+            .snapshot
+            .as_ref()
+            .map_or_else(String::new, |s| format!("; what it left is still {}", s.short()));
+        return format!("discarded run {name}: {} taken back in your tree{kept}", files_word(n));
+    }
     match &discarded.snapshot {
         Some(snapshot) => format!("discarded run {name}; what it left is still {}", snapshot.short()),
         None => format!("discarded run {name}; it left nothing"),
@@ -178,13 +248,28 @@ pub fn listing(out: &Out, listing: &Listing, all: bool, now: i64) -> String {
             engine(run),
             run.files.map_or_else(|| "-".into(), |f| f.to_string()),
             time::ago(run.time, now),
-            if run.unattended { "  approved unattended" } else { "" }
+            remarks(run)
         ));
     }
     for tip in &listing.unknown {
         lines.push(format!("{}  unknown: {}", tip.run, Untrusted::new(&tip.label())));
     }
     lines.join("\n")
+}
+
+/// What stands behind a run in the list because nobody should overlook it.
+fn remarks(run: &RunLine) -> String {
+    let mut text = String::new();
+    if run.unattended {
+        text.push_str("  approved unattended");
+    }
+    if run.isolation == Isolation::Off {
+        text.push_str("  isolation off");
+    }
+    if matches!(run.tier.as_deref(), Some("none" | "outer")) {
+        text.push_str("  no cage");
+    }
+    text
 }
 
 /// One line a run for scripts.
@@ -199,7 +284,7 @@ pub fn porcelain(listing: &Listing, all: bool, end: u8) -> Vec<u8> {
             run.state.as_str(),
             run.role.as_str(),
             &engine,
-            &run.branch,
+            if run.branch.is_empty() { "-" } else { &run.branch },
             &change,
         ];
         bytes.extend_from_slice(fields.join("\t").as_bytes());
@@ -218,7 +303,12 @@ pub fn shown(out: &Out, shown: &Shown) -> String {
     field("Name", head.name.as_str());
     field("Role", head.role.as_str());
     field("State", shown.state.as_str());
-    field("Branch", &Untrusted::new(head.branch.trim_start_matches("refs/heads/")).to_string());
+    if let Some(isolation) = isolation(head.isolation) {
+        field("Isolation", isolation);
+    }
+    if !head.branch.is_empty() {
+        field("Branch", &Untrusted::new(head.branch.trim_start_matches("refs/heads/")).to_string());
+    }
     field("Base", head.base.as_str());
     for (_, event) in shown.chain.known() {
         if let Body::Spawn(s) = &event.body {
@@ -227,6 +317,9 @@ pub fn shown(out: &Out, shown: &Shown) -> String {
             }
             if s.local_base {
                 field("Note", "the base is a commit of uncommitted changes, known to this machine only");
+            }
+            for path in &s.write {
+                field("Writes", &Untrusted::new(path).to_string());
             }
             let source = if s.policy.source.len() >= 40 { &s.policy.source[..10] } else { &s.policy.source };
             field("Policy", &format!("{} ({})", Untrusted::new(source), s.policy.sha256));
@@ -283,6 +376,9 @@ fn result_text(r: &RunResult) -> String {
 
 /// What held an engine, in short.
 pub fn cage(cage: &CageReport) -> String {
+    if uncaged(cage).is_some() {
+        return format!("NO CAGE, tier {}", cage.tier);
+    }
     let held = cage.canaries.iter().filter(|c| c.held).count();
     format!("tier {}, network {}, canaries {held}/{}", cage.tier, cage.network, cage.canaries.len())
 }
@@ -329,6 +425,12 @@ pub fn log(out: &Out, shown: &Shown) -> String {
 
 fn body(event: &Event) -> Vec<String> {
     match &event.body {
+        Body::Spawn(s) if !s.isolation.has_copy() => {
+            let what = isolation(s.isolation).unwrap_or_default();
+            let mut lines = vec![format!("{} at {}, {what}", s.name, s.base.short())];
+            lines.extend(s.write.iter().map(|p| format!("may also write {}", Untrusted::new(p))));
+            lines
+        }
         Body::Spawn(s) => vec![format!(
             "{} cut at {} on {}",
             s.name,
@@ -353,6 +455,7 @@ fn body(event: &Event) -> Vec<String> {
         }
         Body::Abort(a) => vec![Untrusted::new(&a.reason).to_string()],
         Body::Prune(p) => vec![Untrusted::new(&p.reason).to_string()],
+        Body::End(e) => vec![ended(e.ended)],
     }
 }
 

@@ -28,8 +28,14 @@ pub fn header(out: &Out, review: &Review) -> String {
         }
     }
     for (engine, cage) in &review.engines {
-        field("engine", format!("{} ({})", Untrusted::new(engine), report::cage(cage)));
+        let held = report::cage(cage);
+        let held = if report::uncaged(cage).is_some() { out.alarm(&held) } else { held };
+        field("engine", format!("{} ({held})", Untrusted::new(engine)));
     }
+    if let Some(isolation) = report::isolation(head.isolation) {
+        field("isolation", out.alarm(isolation));
+    }
+    list(&mut field, "writes", review.write.iter().map(|p| out.alarm(&Untrusted::new(p).to_string())));
     field("ended", format!("{}, {} s", report::ended(result.ended), result.seconds));
     let base = format!("{}{}", result.base.short(), on(review));
     field("base", base);

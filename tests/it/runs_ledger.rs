@@ -3,7 +3,9 @@
 use crate::support::{Mounted, Repo, Sandbox, gits};
 use git_agent::git::Transaction;
 use git_agent::ledger::{Draft, Ledger, runs};
-use git_agent::model::{self, Actor, Body, Digest, Engine, Event, Oid, PolicyInForce, RunId, Spawn};
+use git_agent::model::{
+    self, Actor, Body, Digest, Engine, Event, Isolation, Oid, PolicyInForce, RunId, Spawn,
+};
 use serde_json::{Value, json};
 
 /// `list`, `show` and `log` without what belongs to one machine.
@@ -232,6 +234,8 @@ fn clockwork(repo: &Repo) -> Vec<String> {
     for (n, name) in [(2, "b"), (1, "a"), (3, "c")] {
         let run = RunId::new(1_764_531_644_000, n);
         let spawn = Body::Spawn(Spawn {
+            isolation: Isolation::Worktree,
+            write: Vec::new(),
             repo: "0".repeat(32),
             name: name.parse().unwrap(),
             role: "developer".parse().unwrap(),

@@ -96,7 +96,9 @@ fn r52_each_built_in_role_without_a_policy() {
         assert_eq!(log["events"][0]["body"]["role"], json!(role));
     }
     for role in ["reviewer", "security-reviewer"] {
-        repo.spawn(&format!("--role {role} --run no"), "echo x >x").with(128).refuses(&[role, "reader"]);
+        let said = repo.spawn(&format!("--role {role} --run no"), "cat README; echo x >x").fails();
+        assert_eq!(said.out(), "a project");
+        assert_eq!(repo.show("no")["isolation"], "reader");
     }
     assert!(!repo.branches().contains(&"wt/no".to_owned()));
     // A policy file makes the list exact.

@@ -15,6 +15,7 @@ fn folder(home: &Home, run: &RunId, name: &str, base: &Oid) -> PathBuf {
         uid: None,
         tree: Some((1, 2)),
         base: base.clone(),
+        isolation: Isolation::Worktree,
         branch: format!("refs/heads/wt/{name}"),
         task_path: "TASK.md".into(),
         identity_path: ".agent-identity".into(),

@@ -25,7 +25,7 @@ const HALF_DONE: &[(&str, &str, &str)] = &[
 ];
 
 /// Refuses a repository without a work tree, in the middle of something, or locked by another git.
-pub(super) fn quiet(repo: &Repo) -> Result<PathBuf, Failure> {
+pub(in crate::ops) fn quiet(repo: &Repo) -> Result<PathBuf, Failure> {
     let Some(top) = repo.work_tree() else {
         return Err(Failure::fatal("there is no working tree here to land in")
             .hint("run it in a working tree of this repository"));

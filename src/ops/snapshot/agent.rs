@@ -21,6 +21,10 @@ impl Shot<'_, '_> {
         report: &mut Report,
     ) -> Result<(Option<Oid>, Paths), Failure> {
         let mut candidates = Paths::new();
+        if !self.run.isolation().has_copy() {
+            // It has no repository of its own, and could not commit.
+            return Ok((None, candidates));
+        }
         if !frozen.sound {
             report
                 .notes

@@ -115,6 +115,17 @@ impl Shot<'_, '_> {
                 Failure::fatal(format!("{} is a special file and cannot be moved away", quote_path(path)))
                     .because(e)
             };
+            if !self.run.isolation().has_copy() {
+                // The person's tree: what stands there is theirs to move.
+                return Err(Failure::fatal(format!(
+                    "{} is a special file that git would wait on",
+                    quote_path(path)
+                ))
+                .hint(format!(
+                    "remove it: rm {}",
+                    crate::text::shell_quote(&String::from_utf8_lossy(path))
+                )));
+            }
             let dir = Dir::open(self.run.layout.dir()).map_err(fail)?;
             freeze::displace(&self.run.layout, &dir, &[b"tree/", path.as_slice()].concat()).map_err(fail)?;
             report.notes.push(format!("{} was a special file and was moved away", quote_path(path)));
@@ -173,7 +184,9 @@ impl Shot<'_, '_> {
         ignored: impl Iterator<Item = &'p Vec<u8>>,
         report: &mut Report,
     ) {
-        for path in ignored {
+        // In the person's own tree most of these are the person's.
+        let own = self.run.isolation().has_copy();
+        for path in ignored.filter(|_| own) {
             if self.run.is_own(path) {
                 continue;
             }
@@ -185,7 +198,7 @@ impl Shot<'_, '_> {
             }
         }
         found.special.iter().for_each(|p| report.special.push(quote_path(p)));
-        found.empty.iter().for_each(|p| report.empty.push(quote_path(p)));
+        found.empty.iter().filter(|_| own).for_each(|p| report.empty.push(quote_path(p)));
         found.unreadable.iter().for_each(|p| report.unreadable.push(quote_path(p)));
         found.nested.iter().for_each(|p| report.nested.push(quote_path(p)));
         for bare in &found.bare {

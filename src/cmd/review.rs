@@ -144,7 +144,7 @@ pub(super) fn ask(session: &Session, repo: &Repo, review: Review) -> Outcome {
             Some("v" | "view" | "view again") => show(session, repo, &review)?,
             // Nothing said, nothing done.
             None | Some("q" | "quit") => return Ok(ExitCode::from(Kind::No.exit_status())),
-            Some(_) => session.out.talk(view::help(!review.changes.is_empty())),
+            Some(_) => session.out.talk(view::help(&review)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How a review looks on a terminal: the header, then the diff, escaped and coloured by us.
 
 use super::{Out, report, time};
-use crate::model::How;
+use crate::model::{How, Isolation};
 use crate::ops::review::Review;
 use crate::text::Untrusted;
 use std::fmt::Write as _;
@@ -113,15 +113,24 @@ pub fn diff(out: &Out, diff: &[u8]) -> String {
 }
 
 /// What the answers to the prompt mean.
-pub fn help(anything_to_apply: bool) -> &'static str {
-    if anything_to_apply {
-        return HELP;
+pub fn help(review: &Review) -> &'static str {
+    match (review.changes.is_empty(), review.shown.head.isolation) {
+        (false, Isolation::Off) => return HELP_OFF,
+        (false, _) => return HELP,
+        (true, _) => {}
     }
     "\
 d - discard: reject it; the run's tree goes
 l - leave: decide later; nothing changes
 ? - this help"
 }
+
+const HELP_OFF: &str = "\
+a - apply: keep it; it is in your work tree already
+d - discard: reject it, and take back in your work tree what it did
+l - leave: decide later; nothing changes
+v - view the change again
+? - this help";
 
 const HELP: &str = "\
 a - apply: land exactly this change in your work tree, uncommitted

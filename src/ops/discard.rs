@@ -76,7 +76,15 @@ fn take_back(
     let home = ledger.home()?;
     let mut run = Open::of(repo, &home, tip)?;
     let head = run.tip.understood()?.head.clone();
-    if matches!(head.phase, Phase::Engaged | Phase::Failed) {
+    let mut notes = Vec::new();
+    if head.phase == Phase::Failed {
+        notes.push(format!(
+            "what run '{}' did in your tree could not be recorded and stays there; see it with: git diff {}",
+            head.name,
+            head.base.short()
+        ));
+    }
+    if head.phase == Phase::Engaged {
         // What nobody has recorded cannot be told from what the person did since.
         return Err(Failure::new(
             Kind::No,
@@ -86,12 +94,11 @@ fn take_back(
         .hint(format!("then see what would be taken back: git agent review {}", head.name)));
     }
     let mut restored = None;
-    let mut notes = Vec::new();
     let shown = show::read(ledger, run.folder.run.as_str())?;
-    if head.phase != Phase::Rejected && shown.head.result.is_some() {
+    if !matches!(head.phase, Phase::Rejected | Phase::Failed) && shown.head.result.is_some() {
         let plan = land::Restore::plan(&standing_repo(&run)?, &shown)?;
         let done = plan.execute(&standing_repo(&run)?, || reject(repo, &run.tip, reason, now))?;
-        notes = done.notes;
+        notes.extend(done.notes);
         run.tip = done.tip;
         restored = Some(done.paths);
     } else {

@@ -201,6 +201,7 @@ impl Plan {
 /// Looks at the ground and decides. Touches nothing in the repository or the work tree.
 fn survey(repo: &Repo, proposal: Proposal) -> Result<Unapproved, Failure> {
     let top = ground::quiet(repo)?;
+    super::standing::nobody_else_in(repo, &top, &proposal.run)?;
     let head = head(repo)?;
     let changes = change::entries(repo, &proposal.base, &proposal.snapshot)?;
     let digest = change::digest(repo, &changes)?;
@@ -245,6 +246,17 @@ fn survey(repo: &Repo, proposal: Proposal) -> Result<Unapproved, Failure> {
         room(ground.tree(), Scratch::bytes(repo, &touched)?)?;
     }
     Ok(Unapproved { proposal, head, touched, steps, scratch, claim: None })
+}
+
+/// A filter of the person's whose program is in the tree: whoever may write the tree says what git runs.
+pub(super) fn filter_in_tree(repo: &Repo) -> Result<Option<String>, Failure> {
+    let keys = [".clean", ".smudge", ".process"];
+    let filter = |key: &str| key.starts_with("filter.") && keys.iter().any(|end| key.ends_with(end));
+    let config = repo.config()?;
+    Ok(config
+        .iter()
+        .find(|(_, key, value)| filter(key) && content::is_relative(value))
+        .map(|(_, key, value)| format!("{key} = {value}")))
 }
 
 fn head(repo: &Repo) -> Result<Oid, Failure> {

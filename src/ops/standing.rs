@@ -15,7 +15,7 @@ use super::spawn::{Cut, Request};
 use super::{Layout, Open, cut, land, person, store, switch};
 use crate::git::Repo;
 use crate::ledger::{Folder, Home, Ledger, runs};
-use crate::model::{Actor, Failure, Head, Isolation, Kind, Oid, Phase, Role, RunName};
+use crate::model::{Actor, Failure, Head, Isolation, Kind, Oid, Phase, Role, RunId, RunName};
 use crate::os::files;
 use crate::os::lock::Lock;
 use crate::os::process::{self, Identity};
@@ -135,10 +135,16 @@ pub fn ground(
     }
     let write = request.write.iter().map(|p| writable(repo, home, p)).collect::<Result<_, _>>()?;
     land::quiet(repo)?;
+    if let Some(filter) = land::filter_in_tree(repo)? {
+        return Err(Failure::fatal(format!(
+            "isolation cannot be off here: git runs a filter from the tree, which the engine could change: {}",
+            Untrusted::new(&filter)
+        ))
+        .hint("name the filter's program by an absolute path, or let the run have a copy"));
+    }
     let claim = claim(repo)?;
-    if let Some(other) = at_work_in(repo, home, &top)? {
-        return Err(Failure::fatal(format!("run '{other}' is at work in this tree, with isolation off"))
-            .hint(format!("wait for it, or end it: git agent stop {other}")));
+    if let Some((_, other)) = at_work_in(repo, home, &top)? {
+        return Err(busy(&other));
     }
     let before = Before::take(repo, &top, head, actor, now)?;
     Ok(Some(Ground { top, before: Some(before), write, _claim: Some(claim) }))
@@ -155,12 +161,27 @@ fn claim(repo: &Repo) -> Result<Lock, Failure> {
     })
 }
 
+fn busy(other: &RunName) -> Failure {
+    Failure::fatal(format!("run '{other}' is at work in this tree, with isolation off"))
+        .hint(format!("wait for it, or end it: git agent stop {other}"))
+}
+
+/// Refuses while another run works in this tree with isolation off: what lands meanwhile would be taken for its
+/// own.
+pub fn nobody_else_in(repo: &Repo, top: &Path, run: &RunId) -> Result<(), Failure> {
+    let home = Ledger::new(repo).home()?;
+    match at_work_in(repo, &home, top)? {
+        Some((other, name)) if other != *run => Err(busy(&name)),
+        _ => Ok(()),
+    }
+}
+
 /// The live writer with isolation off in this work tree.
-fn at_work_in(repo: &Repo, home: &Home, top: &Path) -> Result<Option<RunName>, Failure> {
+fn at_work_in(repo: &Repo, home: &Home, top: &Path) -> Result<Option<(RunId, RunName)>, Failure> {
     let listing = runs::list(&Ledger::new(repo), Some(home))?;
     let here = |path: &Path| layout(Layout::new(path)).is_ok_and(|l| l.tree() == top);
     let mut live = listing.runs.into_iter().filter(|r| r.isolation == Isolation::Off && r.live);
-    Ok(live.find(|r| r.path.as_deref().is_some_and(here)).map(|r| r.name))
+    Ok(live.find(|r| r.path.as_deref().is_some_and(here)).map(|r| (r.id, r.name)))
 }
 
 /// A path that the person names with `--write`: it exists, and letting it go does not let go of everything.

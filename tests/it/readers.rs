@@ -123,6 +123,13 @@ const SECRETS: &[(&str, &str)] = &[
 ];
 
 fn secret(repo: &Repo<'_>) {
+    // Where a credential helper keeps what it knows.
+    let git_dir = PathBuf::from(repo.git("rev-parse --path-format=absolute --git-common-dir"));
+    std::fs::write(git_dir.join("credentials"), "https://u:SECRET8@example.org\n").unwrap();
+    std::fs::write(git_dir.join("more"), "[http]\n\tproxy = http://u:SECRET9@example.org\n").unwrap();
+    repo.sandbox.give(&git_dir.join("credentials"));
+    repo.sandbox.give(&git_dir.join("more"));
+    repo.git_args(["config", "include.path", "more"]);
     for (key, value) in SECRETS {
         repo.git_args(["config", key, value]);
     }
@@ -136,7 +143,7 @@ fn sees_no_secret(repo: &Repo<'_>, main: &Path) {
          git status --porcelain; git log --format=%s -1; git diff --name-only; git rev-parse --abbrev-ref HEAD\n\
          git branch --list; git rev-parse --show-toplevel; git ls-files | wc -l; git stash list; git show --stat HEAD | tail -1\n\
          git config --list --show-origin; env\n\
-         cat {0}/.git/config {0}/.git/config.worktree; cat /proc/self/root{0}/.git/config\n\
+         cat {0}/.git/config {0}/.git/config.worktree {0}/.git/credentials {0}/.git/more; cat /proc/self/root{0}/.git/config\n\
          grep -rs SECRET {0}/.git {1} . ; true",
         main.display(),
         repo.dir.display(),

@@ -466,3 +466,73 @@ fn r07_sigkill_of_a_run_without_a_copy_at_any_point() {
         assert_eq!(now, before);
     }
 }
+
+#[test]
+fn r14_isolation_off_keeps_what_git_reads_in_the_tree() {
+    both(|s| {
+        let repo = s.repo();
+        // Configuration and hooks that a project keeps in its tree, and what is not there yet.
+        repo.write("conf/gitconfig", "[alias]\n\tx = status\n");
+        repo.write("src/hooks/pre-commit", "#!/bin/sh\n");
+        repo.commit("steering");
+        repo.git_args(["config", "include.path", "../conf/gitconfig"]);
+        repo.git_args(["config", "--add", "include.path", "../src/later"]);
+        repo.git_args(["config", "core.hooksPath", "src/hooks"]);
+        let attempts = "for f in conf/gitconfig src/hooks/pre-commit src/hooks/post-checkout src/later; do\n\
+             if (echo evil >>$f) 2>/dev/null; then echo open: $f; fi; done; true";
+        let said =
+            off(&repo, "--role developer", &format!("{attempts}; echo x >>src/a; git status --porcelain"))
+                .ok();
+        assert_eq!(said.out(), " M src/a");
+        let control = s.sh(&repo.dir, attempts).ok();
+        assert_eq!(control.out().lines().count(), 4, "{}", control.out());
+
+        let other = s.repo_with("other", &[]);
+        other.git_args(["config", "filter.x.clean", "./tools/clean"]);
+        off(&other, "--role developer", "true")
+            .with(128)
+            .refuses(&["isolation cannot be off", "./tools/clean"]);
+    });
+}
+
+#[test]
+fn nothing_lands_while_a_run_with_isolation_off_is_at_work() {
+    let s = Sandbox::new();
+    let repo = s.repo();
+    s.run(s.dir(), "git", ["config", "--global", "agent.approve", "unattended"]).ok();
+    repo.spawn("--role developer --run w", "echo x >w").ok();
+    let digest = repo.show("w")["result"]["change"].as_str().unwrap().to_owned();
+    repo.agent_args(["review", "w", "--approve", "--digest", &digest]).ok();
+    let words = [
+        "spawn",
+        "--role",
+        "developer",
+        "--run",
+        "one",
+        "--",
+        "sh",
+        "-c",
+        "echo up >src/up; while ! test -e src/go; do sleep 0.01; done",
+    ];
+    let mut command = repo.agent_command(words);
+    command.env("GIT_AGENT_ISOLATION", "off");
+    let running = Running(Some(command.spawn().unwrap()));
+    eventually("it is at work", || repo.dir.join("src/up").exists());
+    repo.agent("apply w").with(128).refuses(&["run 'one' is at work in this tree"]);
+    repo.write("src/go", "");
+    running.end().ok();
+    repo.agent("apply w").ok();
+}
+
+#[test]
+fn r14_a_result_over_a_limit_is_said_and_can_be_given_up() {
+    let s = Sandbox::new();
+    let repo = s.repo();
+    repo.policy("version: 1\nroles:\n  developer: {kind: writer, limits: {files: 2}}\n");
+    let said = off(&repo, "--role developer --run one", "for n in 1 2 3; do echo $n >src/$n; done").with(128);
+    said.refuses(&["more than the limit of 2"]);
+    assert_eq!(repo.state("one"), "failed");
+    repo.agent("discard one").ok().says(&["stays there", "git diff"]);
+    assert_eq!(repo.state("one"), "rejected");
+    assert!(repo.dir.join("src/3").exists());
+}

@@ -328,7 +328,7 @@ fn list(touched: &[Touched]) -> Vec<u8> {
 }
 
 /// Whether a filter's program is named by a path that depends on where it is started.
-fn is_relative(command: &str) -> bool {
+pub(super) fn is_relative(command: &str) -> bool {
     let command = command.trim_start();
     let program = match command.chars().next() {
         Some(quote @ ('"' | '\'')) => command[1..].split(quote).next().unwrap_or_default(),

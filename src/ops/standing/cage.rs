@@ -90,10 +90,16 @@ pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Ca
         };
         wish.identity = super::owner(&top).map_err(fail)?;
         wish.keep_root = process::is_root() && wish.identity.is_none();
-        wish.protect = repositories(&top).map_err(fail)?;
+        let mut open = named(&layout.host().join("write")).map_err(fail)?;
+        open.push(top.clone());
+        for folder in open.iter().filter(|f| f.is_dir()) {
+            wish.protect.extend(repositories(folder).map_err(fail)?);
+        }
+        // Also where it does not exist, since git is pointed elsewhere by a variable.
+        wish.protect.push(top.join(".git"));
         wish.protect.extend([repo.git_dir().to_owned(), repo.common_dir().to_owned()]);
-        wish.write.push(top.clone());
-        wish.write.extend(named(&layout.host().join("write")).map_err(fail)?);
+        wish.protect.extend(view.steering);
+        wish.write.extend(open);
     }
     confine::hold(run, wish)
 }
@@ -103,13 +109,14 @@ fn here(top: &Path) -> PathBuf {
     std::env::current_dir().ok().filter(|c| c.starts_with(top)).unwrap_or_else(|| top.to_owned())
 }
 
-/// Every `.git` in the tree: replaced by another it would be the engine's word to the person's own git.
+/// Every `.git` in a folder: replaced by another it would be the engine's word to the person's own git.
 fn repositories(top: &Path) -> std::io::Result<Vec<PathBuf>> {
     let dir = Dir::open(top)?;
     let found = walk::survey::<std::io::Error>(dir.as_fd(), &|_| false, &mut |_, folders| Ok(folders))?;
     let of = |folder: &Vec<u8>| top.join(OsStr::from_bytes(folder));
     let nested = found.nested.iter().map(|f| of(f).join(".git"));
-    Ok([top.join(".git")].into_iter().chain(nested).chain(found.bare.iter().map(of)).collect())
+    let own = Some(top.join(".git")).filter(|p| files::lstat(p).is_ok_and(|m| m.is_some()));
+    Ok(own.into_iter().chain(nested).chain(found.bare.iter().map(of)).collect())
 }
 
 /// What the person named with `--write`, as the host remembers it.

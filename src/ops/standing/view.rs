@@ -8,7 +8,8 @@ use crate::model::{Actor, Failure};
 use crate::ops::store::{personal, section, without_user};
 use crate::os::files;
 use crate::os::process::Identity;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Sections that hold nothing secret but, in a URL, a user.
@@ -85,16 +86,45 @@ const PROGRAMS: &[&str] = &[
     "core.gitproxy",
     "core.alternaterefscommand",
 ];
+/// What git itself keeps in a git directory, but for its configuration. Anything else there is not shown: it may be
+/// a file with passwords, and git inside does not miss it.
+const OF_GIT: &[&str] = &[
+    "branches",
+    "commondir",
+    "description",
+    "gitdir",
+    "index",
+    "info",
+    "lfs",
+    "locked",
+    "logs",
+    "modules",
+    "objects",
+    "packed-refs",
+    "rebase-apply",
+    "rebase-merge",
+    "refs",
+    "reftable",
+    "rr-cache",
+    "sequencer",
+    "shallow",
+    "worktrees",
+];
 /// Entries of a git directory that are not shown with a cleaned configuration.
-const LEFT_OUT: &[&str] = &["config", "config.worktree", "hooks"];
+const LEFT_OUT: &[&str] = &["config", "config.worktree"];
 /// Configuration files of submodules and other work trees that are looked at.
 const MOST_FILES: usize = 500;
+/// How deep included files may include others (git's own limit).
+const MOST_INCLUDES: usize = 10;
 
 /// What stays hidden, and where git looks instead.
 #[derive(Debug, Default)]
 pub(super) struct View {
     /// Files with secrets.
     pub hidden: Vec<PathBuf>,
+    /// Files in the tree that the person's own git reads its configuration or its hooks from: whoever writes them
+    /// writes what git does next.
+    pub steering: Vec<PathBuf>,
     /// Variables for the engine.
     pub env: Vec<(OsString, OsString)>,
 }
@@ -107,9 +137,14 @@ impl View {
         let (git_dir, common) = (repo.git_dir(), repo.common_dir());
         let own = [common.join("config"), common.join("config.worktree"), git_dir.join("config.worktree")];
         let mut clean = true;
-        for file in &own {
-            clean &= view.look(repo, file)?;
+        for folder in [git_dir, common] {
+            view.hidden.extend(foreign(folder));
         }
+        for file in &own {
+            clean &= view.look(repo, file, 0)?;
+        }
+        view.steering.extend(steering(repo, top)?);
+        view.steering.retain(|p| p.starts_with(top) && p != top);
         let mut others = Vec::new();
         below(&common.join("worktrees"), "config.worktree", &mut others);
         below(&common.join("modules"), "config", &mut others);
@@ -118,7 +153,7 @@ impl View {
             view.hidden.extend([common.join("worktrees"), common.join("modules")]);
         }
         for file in others.iter().filter(|f| !own.contains(f)) {
-            view.look(repo, file)?;
+            view.look(repo, file, 0)?;
         }
         if clean {
             return Ok(view);
@@ -136,7 +171,7 @@ impl View {
     }
 
     /// Hides a file that is not clean, and what it includes. A file that cannot be read is not clean.
-    fn look(&mut self, repo: &Repo, file: &Path) -> Result<bool, Failure> {
+    fn look(&mut self, repo: &Repo, file: &Path, depth: usize) -> Result<bool, Failure> {
         let found = files::lstat(file)
             .map_err(|e| Failure::fatal(format!("'{}' cannot be looked at", file.display())).because(e))?;
         if found.is_none() {
@@ -151,16 +186,81 @@ impl View {
             let (key, value) = entry.split_once('\n').unwrap_or((&entry, "true"));
             clean &= cleaned(key, value).as_deref() == Some(value);
             if key.starts_with("include") && key.ends_with(".path") {
-                let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-                let path = value.strip_prefix("~/").map_or_else(|| value.into(), |rest| home.join(rest));
-                self.hidden.push(file.parent().unwrap_or(Path::new("/")).join(path));
+                let path = file.parent().unwrap_or(Path::new("/")).join(in_home(value));
+                if depth < MOST_INCLUDES {
+                    self.look(repo, &path, depth + 1)?;
+                }
+                // Also one that is not there yet.
+                self.steering.push(normal(&path));
             }
         }
-        if !clean {
-            self.hidden.push(file.to_owned());
+        // What is tracked can be read from the objects, too.
+        if !clean && !is_tracked(repo, file)? {
+            self.hidden.push(normal(file));
         }
         Ok(clean)
     }
+}
+
+/// Whether a file is one of the work tree that git tracks.
+fn is_tracked(repo: &Repo, file: &Path) -> Result<bool, Failure> {
+    let file = normal(file);
+    let Some(top) =
+        repo.work_tree().filter(|top| file.starts_with(top) && !file.starts_with(repo.common_dir()))
+    else {
+        return Ok(false);
+    };
+    let asked = repo.call("ls-files").args(["-z", "--error-unmatch", "--"]).arg(&file).current_dir(top);
+    Ok(asked.ask()?)
+}
+
+/// A path as a setting has it.
+fn in_home(path: &str) -> PathBuf {
+    let home = || std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    path.strip_prefix("~/").map_or_else(|| path.into(), |rest| home().join(rest))
+}
+
+/// Without `.` and `..`: the file may not exist.
+fn normal(path: &Path) -> PathBuf {
+    let mut whole = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => {
+                whole.pop();
+            }
+            std::path::Component::CurDir => {}
+            part => whole.push(part),
+        }
+    }
+    std::fs::canonicalize(&whole).unwrap_or(whole)
+}
+
+/// Entries of a git directory that git did not make.
+fn foreign(git_dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(git_dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let text = name.to_string_lossy();
+        // HEAD, ORIG_HEAD, MERGE_MSG, AUTO_MERGE and their like.
+        let upper = text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+        let known = upper || OF_GIT.contains(&&*text) || text.starts_with("sharedindex.");
+        if !known && !text.starts_with("config") {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+/// Where in the tree git reads what it does: configuration of every scope, and hooks.
+fn steering(repo: &Repo, top: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let listed = repo.call("config").args(["--list", "-z", "--show-origin", "--name-only"]).current_dir(top);
+    let listed = listed.output()?;
+    let origins = listed.split(|b| *b == 0).filter_map(|p| p.strip_prefix(b"file:"));
+    let mut found: Vec<PathBuf> = origins.map(|p| normal(&top.join(OsStr::from_bytes(p)))).collect();
+    // Our own calls say /dev/null.
+    let hooks = repo.config()?.iter().filter(|(s, key, _)| *s != Scope::Command && *key == "core.hookspath");
+    found.extend(hooks.map(|(.., hooks)| normal(&top.join(in_home(hooks)))));
+    Ok(found)
 }
 
 /// The value that may be seen; `None` when nothing of the entry may. `key` in git's normal form.
@@ -206,10 +306,13 @@ fn make(repo: &Repo, folder: &Path) -> std::io::Result<()> {
     }
     let config = repo.config().map_err(std::io::Error::other)?;
     files::write_atomic(&folder.join("config"), text(config).as_bytes(), 0o644)?;
+    let foreign = foreign(repo.common_dir());
     for entry in std::fs::read_dir(repo.common_dir())? {
         let name = entry?.file_name();
         let link = folder.join(&name);
-        if !LEFT_OUT.iter().any(|l| name == *l) && files::lstat(&link)?.is_none() {
+        let path = repo.common_dir().join(&name);
+        let hidden = LEFT_OUT.iter().any(|l| name == *l) || foreign.contains(&path);
+        if !hidden && files::lstat(&link)?.is_none() {
             files::symlink(&repo.common_dir().join(&name), &link)?;
         }
     }

@@ -110,7 +110,9 @@ fn runs(repo: &Repo) -> Result<Vec<Candidate>, Failure> {
     let tips = Ledger::new(repo).tips()?.tips;
     let mut heads: Vec<_> = tips.iter().rev().filter_map(Tip::head).collect();
     heads.retain(|h| h.phase != Phase::Pruned);
-    heads.sort_by_key(|h| matches!(h.phase, Phase::Applied | Phase::Rejected | Phase::Failed));
+    heads.sort_by_key(|h| {
+        matches!(h.phase, Phase::Applied | Phase::Rejected | Phase::Failed | Phase::Finished)
+    });
     let about = |h: &Head| format!("{}, {}", h.role, h.phase.with_liveness(false).as_str());
     Ok(heads.iter().map(|h| Candidate { word: h.name.to_string(), about: about(h) }).collect())
 }

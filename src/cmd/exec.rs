@@ -2,6 +2,7 @@
 
 use super::{Command, Outcome, Session};
 use crate::ops::{self, Open};
+use crate::ui::report;
 use clap::{ArgMatches, Args as _};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -26,5 +27,8 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let run = Open::named(&repo, &args.run)?;
+    if let Some(danger) = ops::supervise::without_cage(&repo)?.and_then(report::without_cage) {
+        session.out.danger(danger);
+    }
     Ok(ExitCode::from(ops::supervise::exec(&run, &args.command)?))
 }

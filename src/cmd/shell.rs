@@ -2,6 +2,7 @@
 
 use super::{Command, Outcome, Session};
 use crate::ops::{self, Open};
+use crate::ui::report;
 use clap::{ArgMatches, Args as _};
 use std::process::ExitCode;
 
@@ -22,6 +23,9 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     let args: Args = super::parsed(matches)?;
     let repo = session.repo()?;
     let run = Open::named(&repo, &args.run)?;
+    if let Some(danger) = ops::supervise::without_cage(&repo)?.and_then(report::without_cage) {
+        session.out.danger(danger);
+    }
     let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty()).unwrap_or_else(|| "/bin/sh".into());
     session.out.talk(&format!(
         "run {}: changes are recorded by 'git agent finish {}'",

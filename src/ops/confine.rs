@@ -99,6 +99,10 @@ pub fn prove(run: &Open<'_>, cage: &Cage) -> Result<CageReport, Failure> {
     if let Some(tree) = run.repo.work_tree().filter(|_| run.isolation() != Isolation::Off) {
         targets.push(("work-tree", tree.join(name)));
     }
+    let git_file = run.layout.tree().join(".git");
+    if run.isolation() == Isolation::Off && git_file.is_file() {
+        targets.push(("git-file", git_file));
+    }
     let canaries = cage.canaries(&targets)?;
     if let Some(lost) = canaries.iter().find(|c| !c.held) {
         return Err(Failure::new(

@@ -3,7 +3,7 @@
 
 use super::engine::EnginePlan;
 use super::finish::{Finished, finish};
-use super::{Open, confine, reader, spawn, standing};
+use super::{Open, confine, reader, spawn, standing, switch};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
@@ -123,6 +123,11 @@ fn status(ended: Ended) -> u8 {
 pub fn detach(run: &Open<'_>) -> Result<bool, Failure> {
     background::detach(&run.layout.log(), &run.lock)
         .map_err(|e| Failure::fatal("the supervisor could not go into the background").because(e))
+}
+
+/// What stands for the tier where the person switched the cage off.
+pub fn without_cage(repo: &Repo) -> Result<Option<&'static str>, Failure> {
+    Ok(switch::cage(repo.config()?)?.tier())
 }
 
 /// A command of the person's in the run's tree. No event: what it changes is in the next snapshot.

@@ -65,7 +65,12 @@ pub fn launch(engine: &EnginePlan, prepared: &Prepared) -> String {
 
 /// What is said where the person switched the cage off.
 pub fn uncaged(cage: &CageReport) -> Option<&'static str> {
-    match cage.tier.as_str() {
+    without_cage(&cage.tier)
+}
+
+/// The same for a tier alone.
+pub fn without_cage(tier: &str) -> Option<&'static str> {
+    match tier {
         "none" => {
             Some("there is NO CAGE (GIT_AGENT_CAGE=off): the engine can read and write whatever you can")
         }

@@ -361,6 +361,31 @@ fn r14_the_cage_is_off_on_the_persons_word_alone() {
         said.says(&["container"]);
         assert_eq!(repo.show("outer")["tier"], "outer");
 
+        // Also what a person runs in a run's tree.
+        let mut command = repo.agent_command([
+            "exec",
+            "out",
+            "--",
+            "sh",
+            "-c",
+            &format!("echo again >{}/file", out.display()),
+        ]);
+        run(
+            repo.agent_command([
+                "exec",
+                "out",
+                "--",
+                "sh",
+                "-c",
+                &format!("echo again >{}/file", out.display()),
+            ]),
+            b"",
+        )
+        .fails();
+        command.env("GIT_AGENT_CAGE", "off");
+        run(command, b"").ok().says(&["NO CAGE"]);
+        assert_eq!(std::fs::read_to_string(out.join("file")).unwrap(), "again\n");
+
         // Not a repository's, not an agent's, not a guess.
         repo.git("config agent.cage off");
         repo.spawn("--role developer --run r1", &format!("set -e; {escape}")).fails();

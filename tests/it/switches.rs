@@ -106,7 +106,9 @@ fn r14_what_isolation_off_did_is_kept_by_apply() {
 fn r14_a_discard_refuses_what_the_person_changed_since() {
     let s = Sandbox::new();
     let repo = messy(&s, "project");
-    off(&repo, "--role developer --run one", "echo more >>src/a; echo new >src/new; echo n >>README").ok();
+    let script =
+        "echo more >>src/a; echo new >src/new; echo n >>README; mkdir -p src/deep/er; echo x >src/deep/er/f";
+    off(&repo, "--role developer --run one", script).ok();
     repo.write("src/new", "the person goes on\n");
     let before = repo.fingerprint();
     repo.agent("discard one").with(3).refuses(&["cannot be taken back", "src/new", "edited"]);
@@ -120,6 +122,7 @@ fn r14_a_discard_refuses_what_the_person_changed_since() {
     repo.agent("discard one").ok();
     assert_eq!(repo.read("src/a"), "edited, not staged\n");
     assert_eq!(repo.read("src/mine"), "mine\n");
+    assert!(!repo.dir.join("src/deep").exists(), "folders that it made go, too");
 }
 
 #[test]
@@ -137,12 +140,13 @@ fn r14_isolation_off_keeps_every_git_directory() {
         let said = off(
             &repo,
             "--role developer --run one",
-            &format!("{attempts}\necho ok >>lib/sub/README; echo ok >>lib/file; echo ok >>src/a"),
+            &format!("{attempts}\necho no >>lib/sub/README; echo ok >>lib/file; echo ok >>src/a"),
         )
         .ok();
         assert_eq!(said.out(), "");
         assert_eq!(repo.read("lib/file"), "x\nok\n");
-        assert!(repo.read("lib/sub/README").ends_with("ok\n"));
+        // The record knows it by its commit alone: what happened there could not be taken back.
+        assert_eq!(repo.read("lib/sub/README"), "a project\n");
         // The same outside of the cage.
         let open = s.sh(&repo.dir, attempts).ok().out().to_owned();
         for f in [".git", "lib/sub/.git", "src/vendor/.git"] {

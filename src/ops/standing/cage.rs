@@ -109,12 +109,13 @@ fn here(top: &Path) -> PathBuf {
     std::env::current_dir().ok().filter(|c| c.starts_with(top)).unwrap_or_else(|| top.to_owned())
 }
 
-/// Every `.git` in a folder: replaced by another it would be the engine's word to the person's own git.
+/// The `.git` of a folder, which replaced by another would be the engine's word to the person's own git, and every
+/// repository below: the record of the tree knows it by its commit alone, so that nothing in it could be taken back.
 fn repositories(top: &Path) -> std::io::Result<Vec<PathBuf>> {
     let dir = Dir::open(top)?;
     let found = walk::survey::<std::io::Error>(dir.as_fd(), &|_| false, &mut |_, folders| Ok(folders))?;
     let of = |folder: &Vec<u8>| top.join(OsStr::from_bytes(folder));
-    let nested = found.nested.iter().map(|f| of(f).join(".git"));
+    let nested = found.nested.iter().map(of);
     let own = Some(top.join(".git")).filter(|p| files::lstat(p).is_ok_and(|m| m.is_some()));
     Ok(own.into_iter().chain(nested).chain(found.bare.iter().map(of)).collect())
 }

@@ -24,7 +24,9 @@ const PAGES: &[(&str, &str)] = &[
     ("discard", include_str!("../../man/git-agent-discard.1")),
     ("checkout", include_str!("../../man/git-agent-checkout.1")),
     ("prune", include_str!("../../man/git-agent-prune.1")),
-    ("policy", include_str!("../../man/git-agent-policy.5")),
+    ("init", include_str!("../../man/git-agent-init.1")),
+    ("policy", include_str!("../../man/git-agent-policy.1")),
+    ("policy.yml", include_str!("../../man/git-agent-policy.5")),
     ("ledger", include_str!("../../man/git-agent-ledger.7")),
 ];
 

@@ -8,9 +8,11 @@ mod discard;
 mod exec;
 mod finish;
 pub mod help;
+mod init;
 mod list;
 mod log;
 mod path;
+mod policy;
 mod prune;
 mod review;
 mod shell;
@@ -100,6 +102,8 @@ const COMMANDS: &[Command] = &[
     shell::COMMAND,
     finish::COMMAND,
     stop::COMMAND,
+    policy::COMMAND,
+    init::COMMAND,
     demo::COMMAND,
 ];
 
@@ -162,13 +166,16 @@ fn parser(command: &Command) -> clap::Command {
         .about(command.about)
         .disable_help_flag(true)
         .disable_version_flag(true)
-        .arg(
-            clap::Arg::new("help")
-                .short('h')
-                .action(clap::ArgAction::HelpShort)
-                .help("Show this short help; --help shows the manual page"),
-        );
+        .arg(short_help());
     (command.make)(base)
+}
+
+/// `-h`, of a command and of each of its verbs.
+fn short_help() -> clap::Arg {
+    clap::Arg::new("help")
+        .short('h')
+        .action(clap::ArgAction::HelpShort)
+        .help("Show this short help; --help shows the manual page")
 }
 
 /// The arguments of a command, as its own type.

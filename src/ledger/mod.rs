@@ -14,7 +14,7 @@ pub(crate) mod tests;
 
 pub use append::{Draft, Prepared};
 pub use chain::{Broken, Chain, Fault, Tip, Tips};
-pub use repository::Home;
+pub use repository::{Home, state_folder};
 pub use runs::{Folder, Listing, Orphan, RunLine};
 
 use crate::git::Repo;

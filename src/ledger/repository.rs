@@ -390,7 +390,7 @@ fn is_gone(r: &Record) -> bool {
 
 /// `$XDG_STATE_HOME/git-agent`, else `~/.local/state/git-agent`. A relative value does not count, as the
 /// XDG base directory specification wants.
-fn state_folder() -> Result<PathBuf, Failure> {
+pub fn state_folder() -> Result<PathBuf, Failure> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
     let home = || crate::os::process::current_user().home.map(|h| h.join(".local/state"));
     state.or_else(home).map(|s| s.join("git-agent")).ok_or_else(|| {

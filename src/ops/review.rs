@@ -1,7 +1,7 @@
 //! Review: everything a person needs to judge one result, read from objects only. Nothing in a run's tree or
 //! store is looked at, so nothing that an agent wrote there can run or mislead.
 
-use super::{risk, show::Shown};
+use super::{judge, risk, show::Shown};
 use crate::git::{Call, Place, Repo};
 use crate::ledger::{
     Ledger,
@@ -10,6 +10,7 @@ use crate::ledger::{
 use crate::model::{
     Body, CageReport, Digest, Failure, How, Kind, Oid, Phase, PolicyInForce, RunResult, RunState,
 };
+use crate::policy::{Decision, RoleRule};
 use crate::text::quote_path;
 use std::collections::BTreeSet;
 
@@ -28,6 +29,10 @@ pub struct Review {
     pub risks: Vec<(String, &'static str)>,
     /// Paths that the role may not change, one sentence each.
     pub breaches: Vec<String>,
+    /// What the policy says about it; `None` when the policy of the run is not in this repository.
+    pub decision: Option<Decision>,
+    /// What the policy allowed the role.
+    pub rule: Option<RoleRule>,
     /// The policy that was in force.
     pub policy: PolicyInForce,
     /// Paths outside the tree that the run could write, quoted.
@@ -137,11 +142,15 @@ pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
             "run '{name}': the snapshot is not what the ledger recorded ({found})"
         )));
     }
-    let breaches = match policy_of(repo, &spawn.policy)? {
-        Some(policy) => {
-            let rule = policy.role(&spawn.role).map_err(Failure::from)?;
-            changes.iter().filter_map(|c| rule.breach(&c.path)).map(|b| b.to_string()).collect()
-        }
+    let policy = policy_of(repo, &spawn.policy)?;
+    let rule = policy.as_ref().and_then(|p| p.role(&spawn.role).ok());
+    let decision = match &policy {
+        Some(p) => Some(judge::decision(repo, p, &shown, &spawn, &result, &changes, super::now())?),
+        None => None,
+    };
+    let breaches = match &decision {
+        Some(Decision::Refuse(refusals)) => refusals.iter().map(ToString::to_string).collect(),
+        Some(_) => Vec::new(),
         None => {
             vec!["the policy of this run is not in this repository; its role's paths are not checked".into()]
         }
@@ -158,6 +167,8 @@ pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
         policy: spawn.policy,
         write: spawn.write,
         breaches,
+        decision,
+        rule,
         engines,
         changes,
         result,

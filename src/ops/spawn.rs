@@ -5,6 +5,7 @@
 
 use super::engine::{self, EnginePlan};
 use super::standing::{self, Ground};
+pub(super) use super::trust::in_force;
 use super::{Layout, Open, base, cut, making::Making, open};
 use crate::git::{Branch, RefTip, Repo};
 use crate::ledger::{self, Home, Ledger, Tip};
@@ -225,53 +226,6 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
         now,
         notes,
     })))
-}
-
-/// The policy in force: that of the commit that is checked out, else the built-in one. Never the work
-/// tree's copy, never the base's.
-pub(super) fn in_force(
-    repo: &Repo,
-    head: &Oid,
-) -> Result<(Policy, PolicyInForce, Vec<u8>, Vec<String>), Failure> {
-    use crate::policy::PATH;
-    let objects = repo.objects()?;
-    let entry = objects.entry_at(&objects.commit(head)?.tree, PATH)?;
-    let mut notes = Vec::new();
-    let (policy, source, text) = match entry {
-        None => {
-            (Policy::built_in().clone(), "built-in".to_owned(), crate::policy::BUILT_IN.as_bytes().to_vec())
-        }
-        Some(entry) if matches!(entry.mode, 0o100_644 | 0o100_755) => {
-            let text = objects.expect(&entry.oid, crate::git::ObjectKind::Blob, 1 << 20)?;
-            let policy = Policy::parse(&text, PATH)?;
-            let looser = policy.loosenings(Policy::built_in());
-            if let Some(failure) = crate::policy::needs_consent(PATH, &looser) {
-                return Err(failure.hint("this version cannot take consent yet: remove these lines"));
-            }
-            (policy, head.to_string(), text)
-        }
-        Some(_) => return Err(Failure::fatal(format!("{PATH} is not a regular file in {}", head.short()))),
-    };
-    if let Some(top) = repo.work_tree() {
-        let there = crate::os::files::read_bounded(&top.join(PATH), 1 << 20).ok().flatten();
-        let differs = match (&there, source.as_str()) {
-            (None, "built-in") => false,
-            (None, _) => true,
-            (Some(bytes), _) => *bytes != text,
-        };
-        if differs {
-            notes.push(format!(
-                "the policy in force is {}, not the one in your work tree",
-                if source == "built-in" {
-                    "the built-in one".into()
-                } else {
-                    format!("that of {}", head.short())
-                }
-            ));
-        }
-    }
-    let in_force = PolicyInForce { source, sha256: policy.sha256() };
-    Ok((policy, in_force, text, notes))
 }
 
 /// Refuses by name what the policy asks for and this version cannot do, so that nothing is silently ignored.

@@ -36,6 +36,7 @@ pub fn how(repo: &Repo, review: &Review, digest: Option<Digest>) -> Result<How, 
 
 /// Records the approval of exactly what `review` holds.
 pub fn approve(repo: &Repo, review: &Review, how: How, now: i64) -> Result<Tip, Failure> {
+    super::judge::allowed(review.shown.head.name.as_str(), review.decision.as_ref())?;
     let result = &review.result;
     let spawn = review.shown.chain.known().find_map(|(_, e)| match &e.body {
         Body::Spawn(s) => Some(s),

@@ -54,11 +54,6 @@ impl Globs {
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
-
-    /// Whether the same pattern is written here. Text, not meaning.
-    pub(super) fn has(&self, glob: &str) -> bool {
-        self.patterns.iter().any(|p| p.glob == glob)
-    }
 }
 
 fn build(glob: &str) -> Result<globset::Glob, String> {

@@ -3,6 +3,7 @@
 //! nothing.
 
 mod compile;
+mod decide;
 mod error;
 mod glob;
 mod order;
@@ -12,13 +13,14 @@ mod schema;
 mod tests;
 mod units;
 
+pub use decide::{Decision, Facts, Judgement, Lacking, Refusal, Word, decide};
 pub use error::PolicyError;
 pub use glob::{Globs, Pattern};
-pub use order::{Loosening, needs_consent};
+pub use order::{Difference, Direction, needs_consent};
 pub use parse::MAX_POLICY;
 
 use crate::model::{Digest, Failure, Oid, Role, RunName};
-use crate::text::{nearest, quote_path};
+use crate::text::nearest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,6 +31,9 @@ pub const PATH: &str = ".git-agent/policy.yml";
 
 /// The built-in policy: this project's top-level `policy.yml`, which is the annotated example too.
 pub const BUILT_IN: &str = include_str!("../../policy.yml");
+
+/// JSON Schema of a policy, for editors. A test keeps it in step with what is really read.
+pub const SCHEMA: &str = include_str!("../../schema/policy.schema.json");
 
 /// Where the policy in force came from. `Display` is the spelling of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,7 +198,8 @@ pub struct Setup {
     pub network: Option<Network>,
     /// Names of variables that they see.
     pub env: Vec<String>,
-    line: u32,
+    /// Its line.
+    pub line: u32,
 }
 
 /// What a role may do.
@@ -238,46 +244,14 @@ impl RoleRule {
         }
     }
 
-    /// Whether the role may change `path` (relative to the top level, git's bytes). `deny` beats `allow`.
-    pub fn breach(&self, path: &[u8]) -> Option<Breach> {
-        let breach = |key, pattern: Option<&Pattern>, line| {
-            let path = quote_path(path).into_owned();
-            Some(Breach { key, path, pattern: pattern.map(|p| p.glob.clone()), line })
-        };
-        if let Some(p) = self.deny.matched(path) {
-            return breach("paths.deny", Some(p), p.line);
-        }
-        match &self.allow {
-            Some(allow) if allow.matched(path).is_none() => {
-                breach("paths.allow", None, allow.patterns().first().map_or(0, |p| p.line))
-            }
-            _ => None,
-        }
+    /// Line of `kind`, where a file says it.
+    pub fn kind_line(&self) -> Option<u32> {
+        self.kind_line
     }
-}
 
-/// A changed path that the role may not change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Breach {
-    /// `paths.allow` or `paths.deny`.
-    pub key: &'static str,
-    /// The path, quoted so that it can be shown.
-    pub path: String,
-    /// The pattern that refuses it; `None` when no allowing pattern matches.
-    pub pattern: Option<String>,
-    /// Line in the policy.
-    pub line: u32,
-}
-
-impl fmt::Display for Breach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.pattern {
-            Some(p) => {
-                let p = crate::text::Untrusted::new(p);
-                write!(f, "{}: {} '{p}' on line {} of the policy", self.path, self.key, self.line)
-            }
-            None => write!(f, "{}: not in {} on line {} of the policy", self.path, self.key, self.line),
-        }
+    /// Line of a limit (`wall`, `files`, `lines`, `bytes`, `blob`), where a file sets it.
+    pub fn limit_line(&self, key: &str) -> Option<u32> {
+        self.limit_lines.get(key).copied()
     }
 }
 
@@ -468,6 +442,11 @@ impl Policy {
     /// What the ledger keeps of a task. Read by `spawn`.
     pub fn task_text(&self) -> TaskText {
         self.task
+    }
+
+    /// Line of a top-level key that the file sets.
+    pub fn line(&self, key: &str) -> Option<u32> {
+        self.lines.get(key).copied()
     }
 
     /// What is parsed for commands that do not read it yet.

@@ -11,7 +11,7 @@ pub const MAX_POLICY: usize = 64 * 1024;
 
 /// Nothing that lets one text mean two things: no second equal key, no anchor, alias or merge key, no second
 /// document, no tag, no YAML 1.1 boolean, no number where text is meant.
-fn options() -> Options {
+pub(super) fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_anchors: 0,
@@ -40,7 +40,7 @@ pub(super) fn root(bytes: &[u8], name: &str) -> Result<Root, PolicyError> {
         snippet: String::new(),
     };
     if bytes.len() > MAX_POLICY {
-        return Err(plain(format!("it is {} bytes long, and a policy is at most {MAX_POLICY}", bytes.len())));
+        return Err(plain(format!("it is longer than {MAX_POLICY} bytes, the most that a policy may be")));
     }
     let text = std::str::from_utf8(bytes).map_err(|e| {
         let before = &bytes[..e.valid_up_to()];

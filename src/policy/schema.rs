@@ -44,6 +44,12 @@ macro_rules! keys {
         pub(super) struct $name {
             $($(#[$m])* #[serde(default, deserialize_with = "given")] pub $field: Option<$type>,)*
         }
+
+        #[cfg(test)]
+        impl $name {
+            /// The keys that are read, for the test that compares them with the published schema.
+            pub(super) const KEYS: &'static [&'static str] = &[$(stringify!($field)),*];
+        }
     };
 }
 

@@ -1,5 +1,9 @@
 use super::*;
 
+mod generate;
+mod permissions;
+mod schema;
+
 fn parse(text: &str) -> Result<Policy, PolicyError> {
     Policy::parse(text.as_bytes(), "policy.yml")
 }
@@ -202,7 +206,7 @@ fn size_and_encoding() {
     text.push_str(&"#".repeat(MAX_POLICY - text.len()));
     good(&text);
     text.push('#');
-    insta::assert_snapshot!(bad(&text), @"1:1 it is 65537 bytes long, and a policy is at most 65536");
+    insta::assert_snapshot!(bad(&text), @"1:1 it is longer than 65536 bytes, the most that a policy may be");
     let e = Policy::parse(b"version: 1\n# \xff\n", "p").unwrap_err();
     assert_eq!((e.line, e.column, e.message.as_str()), (2, 3, "it is not UTF-8 text"));
     // Nesting costs an error, not the stack.
@@ -421,10 +425,21 @@ protect: {main: signed}
 #[test]
 fn consent_is_exit_status_4_and_names_each_line() {
     let found = good("version: 1\ninclude: [.env]\n").loosenings(Policy::built_in());
-    let failure = needs_consent(PATH, &found).unwrap();
+    let failure = needs_consent(PATH, &found, false);
     assert_eq!(failure.kind.exit_status(), 4);
-    assert_eq!(failure.hints, ["line 2: include copies .env into the run"]);
-    assert!(needs_consent(PATH, &[]).is_none());
+    assert_eq!(
+        failure.hints,
+        [
+            "line 2: include copies .env into the run",
+            "look at it and accept it, or do not: git agent policy trust"
+        ]
+    );
+    // A stranger's file does not fill the screen.
+    let many: Vec<String> = (0..1000).map(|n| format!("f{n}")).collect();
+    let found = good(&format!("version: 1\ninclude: [{}]\n", many.join(", "))).loosenings(Policy::built_in());
+    let failure = needs_consent(PATH, &found, false);
+    assert_eq!(failure.hints.len(), 22);
+    assert_eq!(failure.hints[20], "and 980 more");
 }
 
 #[test]

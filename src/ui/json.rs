@@ -123,6 +123,8 @@ pub fn review(review: &Review) -> Value {
         "paths": paths,
         "risks": review.risks.iter().map(|(p, why)| json!({ "path": p, "why": why })).collect::<Vec<_>>(),
         "outside": review.breaches,
+        "ruling": super::policy::decision_json(review.decision.as_ref()),
+        "allowed": review.rule.as_ref().map(super::policy::allows),
         "report": result.report,
     })
 }

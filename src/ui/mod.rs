@@ -6,6 +6,7 @@ pub mod json;
 pub mod landing;
 mod out;
 pub mod pager;
+pub mod policy;
 pub mod prompt;
 pub mod report;
 pub mod review;

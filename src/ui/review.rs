@@ -44,6 +44,9 @@ pub fn header(out: &Out, review: &Review) -> String {
     }
     let source = if review.policy.source == "built-in" { "built-in" } else { &review.policy.source[..10] };
     field("policy", format!("{} ({})", Untrusted::new(source), review.policy.sha256));
+    if let Some(rule) = &review.rule {
+        field("allowed", super::policy::allows(rule));
+    }
     let (added, removed) = review.lines;
     field("change", format!("{}, +{added} -{removed}", report::files(result.files)));
     field("digest", result.change.to_string());

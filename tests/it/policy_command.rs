@@ -169,54 +169,53 @@ roles:
 
 #[test]
 fn p06_the_explanation_names_rule_and_line() {
-    both(|s| {
-        let repo = s.repo();
-        repo.policy(RULES);
-        let explain = |role: &str, path: &str, status: i32| {
-            let said = repo.agent_args(["policy", "explain", "--role", role, "--", path]).with(status);
-            said.out().lines().last().unwrap().to_owned()
-        };
-        // `*` does not cross `/`; `dir/` is everything below and not the name itself.
-        insta::assert_snapshot!(explain("ui", "ui/a/b.ts", 0), @"ui/a/b.ts: allowed by paths.allow 'ui/' on line 7");
-        insta::assert_snapshot!(explain("ui", "README.md", 0), @"README.md: allowed by paths.allow '*.md' on line 8");
-        insta::assert_snapshot!(explain("ui", "docs/README.md", 1), @"docs/README.md: denied, not in paths.allow on line 7 of the policy");
-        insta::assert_snapshot!(explain("ui", "ui", 1), @"ui: denied, not in paths.allow on line 7 of the policy");
-        // Case counts, and so does every byte of a name.
-        insta::assert_snapshot!(explain("ui", "UI/a", 1), @"UI/a: denied, not in paths.allow on line 7 of the policy");
-        insta::assert_snapshot!(explain("ui", "readme.MD", 1), @"readme.MD: denied, not in paths.allow on line 7 of the policy");
-        insta::assert_snapshot!(explain("ui", "caf\u{e9}/x", 0), @"café/x: allowed by paths.allow 'café/*' on line 9");
-        assert_eq!(
-            explain("ui", "cafe\u{301}/x", 1),
-            "cafe\u{301}/x: denied, not in paths.allow on line 7 of the policy"
-        );
-        insta::assert_snapshot!(explain("ui", "caf\u{e9}/x/y", 1), @"café/x/y: denied, not in paths.allow on line 7 of the policy");
-        // Deny beats allow.
-        insta::assert_snapshot!(explain("ui", "ui/generated/x", 1), @"ui/generated/x: denied, paths.deny 'ui/generated/' on line 11 of the policy");
-        insta::assert_snapshot!(explain("ui", "ui/yarn.lock", 1), @"ui/yarn.lock: denied, paths.deny '**/*.lock' on line 12 of the policy");
-        insta::assert_snapshot!(explain("reviewer", "ui/x", 1), @"ui/x: denied, a reader changes nothing on line 14 of the policy");
+    // Not twice: inline snapshots are taken once.
+    let s = Sandbox::as_user();
+    let repo = s.repo();
+    repo.policy(RULES);
+    let explain = |role: &str, path: &str, status: i32| {
+        let said = repo.agent_args(["policy", "explain", "--role", role, "--", path]).with(status);
+        said.out().lines().last().unwrap().to_owned()
+    };
+    // `*` does not cross `/`; `dir/` is everything below and not the name itself.
+    insta::assert_snapshot!(explain("ui", "ui/a/b.ts", 0), @"ui/a/b.ts: allowed by paths.allow 'ui/' on line 7");
+    insta::assert_snapshot!(explain("ui", "README.md", 0), @"README.md: allowed by paths.allow '*.md' on line 8");
+    insta::assert_snapshot!(explain("ui", "docs/README.md", 1), @"docs/README.md: denied, not in paths.allow on line 7 of the policy");
+    insta::assert_snapshot!(explain("ui", "ui", 1), @"ui: denied, not in paths.allow on line 7 of the policy");
+    // Case counts, and so does every byte of a name.
+    insta::assert_snapshot!(explain("ui", "UI/a", 1), @"UI/a: denied, not in paths.allow on line 7 of the policy");
+    insta::assert_snapshot!(explain("ui", "readme.MD", 1), @"readme.MD: denied, not in paths.allow on line 7 of the policy");
+    insta::assert_snapshot!(explain("ui", "caf\u{e9}/x", 0), @"café/x: allowed by paths.allow 'café/*' on line 9");
+    assert_eq!(
+        explain("ui", "cafe\u{301}/x", 1),
+        "cafe\u{301}/x: denied, not in paths.allow on line 7 of the policy"
+    );
+    insta::assert_snapshot!(explain("ui", "caf\u{e9}/x/y", 1), @"café/x/y: denied, not in paths.allow on line 7 of the policy");
+    // Deny beats allow.
+    insta::assert_snapshot!(explain("ui", "ui/generated/x", 1), @"ui/generated/x: denied, paths.deny 'ui/generated/' on line 11 of the policy");
+    insta::assert_snapshot!(explain("ui", "ui/yarn.lock", 1), @"ui/yarn.lock: denied, paths.deny '**/*.lock' on line 12 of the policy");
+    insta::assert_snapshot!(explain("reviewer", "ui/x", 1), @"ui/x: denied, a reader changes nothing on line 14 of the policy");
 
-        // What is said is what is done.
-        repo.spawn(
+    // What is said is what is done.
+    repo.spawn(
             "--role ui --run r",
             "mkdir -p ui/generated docs café/x; for f in ui/a.ts README.md ui/generated/x ui/yarn.lock docs/README.md \
              café/x/y café/z Readme.MD; do echo x >$f; done",
         )
         .ok();
-        let outside = repo.agent("review r --json").ok().json()["outside"].clone();
-        let mut outside: Vec<&str> =
-            outside.as_array().unwrap().iter().map(|o| o.as_str().unwrap()).collect();
-        outside.sort_unstable();
-        assert_eq!(
-            outside,
-            [
-                "Readme.MD: not in paths.allow on line 7 of the policy",
-                "café/x/y: not in paths.allow on line 7 of the policy",
-                "docs/README.md: not in paths.allow on line 7 of the policy",
-                "ui/generated/x: paths.deny 'ui/generated/' on line 11 of the policy",
-                "ui/yarn.lock: paths.deny '**/*.lock' on line 12 of the policy",
-            ]
-        );
-    });
+    let outside = repo.agent("review r --json").ok().json()["outside"].clone();
+    let mut outside: Vec<&str> = outside.as_array().unwrap().iter().map(|o| o.as_str().unwrap()).collect();
+    outside.sort_unstable();
+    assert_eq!(
+        outside,
+        [
+            "Readme.MD: not in paths.allow on line 7 of the policy",
+            "café/x/y: not in paths.allow on line 7 of the policy",
+            "docs/README.md: not in paths.allow on line 7 of the policy",
+            "ui/generated/x: paths.deny 'ui/generated/' on line 11 of the policy",
+            "ui/yarn.lock: paths.deny '**/*.lock' on line 12 of the policy",
+        ]
+    );
 }
 
 /// Lines of the built-in file move with its comments.

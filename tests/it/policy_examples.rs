@@ -174,3 +174,28 @@ fn ablation() {
     assert_eq!(policy.branch(&"x-1".parse().unwrap()), "agent/x-1");
     assert!(policy.later().retention.keep_tree);
 }
+
+/// What `fuzz/` starts from, without its compiler: the same promises as in fuzz/fuzz_targets/policy.rs.
+#[test]
+fn the_seeds_of_the_fuzzer_are_replayed() {
+    let folder = format!("{}/fuzz/seeds/policy", env!("CARGO_MANIFEST_DIR"));
+    let mut good = 0;
+    let mut all = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        all += 1;
+        match Policy::parse(&bytes, "policy.yml") {
+            Ok(policy) => {
+                assert_eq!(policy.differences(&policy), [], "{}", path.display());
+                good += 1;
+            }
+            Err(e) => {
+                assert!(e.line >= 1 && e.column >= 1);
+                let shown = git_agent::model::Failure::from(e).to_string();
+                assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown}");
+            }
+        }
+    }
+    assert!(good >= 5 && all > good + 5, "{good} of {all}");
+}

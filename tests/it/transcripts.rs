@@ -175,6 +175,11 @@ fn bad_input() {
 }
 
 #[test]
+fn policy() {
+    document("policy.md", &Sandbox::as_user(), &[]);
+}
+
+#[test]
 fn disk_full() {
     let s = Sandbox::new();
     let small = s.dir().join("home/small");

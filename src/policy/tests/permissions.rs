@@ -257,9 +257,20 @@ fn what_is_looser_one_way_is_tighter_the_other() {
     for seed in 0..150 {
         let (text, base) = (generate::policy(seed), generate::policy(seed + 5000));
         let (policy, base) = (good(&text), good(&base));
-        let keys = |d: &[Difference]| d.iter().map(|d| d.key.clone()).collect::<BTreeSet<_>>();
         let forth = policy.differences(&base);
-        assert_eq!(keys(&forth), keys(&base.differences(&policy)), "seed {seed}");
+        let back = base.differences(&policy);
+        // A role that only one of them has is told whole in one direction.
+        let whole: BTreeSet<String> = forth
+            .iter()
+            .chain(&back)
+            .filter(|d| d.what == "is gone" && d.key.matches('.').count() == 1)
+            .map(|d| format!("{}.", d.key))
+            .collect();
+        let keys = |all: &[Difference]| {
+            let told = all.iter().filter(|d| !whole.iter().any(|w| format!("{}.", d.key).starts_with(w)));
+            told.map(|d| d.key.clone()).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(keys(&forth), keys(&back), "seed {seed}");
         // In the order of the file, with lines that exist.
         assert!(forth.is_sorted_by_key(|d| d.line), "seed {seed}");
         assert!(forth.iter().all(|d| (d.line as usize) <= text.lines().count()), "seed {seed}");

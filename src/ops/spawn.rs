@@ -161,6 +161,9 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
         if known.role != role {
             notes.push(format!("run '{name}' keeps the role '{}' that it was cut with", known.role));
         }
+        if isolation == Isolation::Off && known.isolation.has_copy() {
+            notes.push(format!("run '{name}' keeps its copy; isolation is off for new runs only"));
+        }
         if known.phase != Phase::Applied {
             if has_task {
                 notes.push(format!("run '{name}' keeps the task it was cut with; the new one was not taken"));
@@ -173,6 +176,7 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     let branches = repo.branches()?;
     let layout = Layout::new(home.root.join(name.as_str()));
     let actor = ledger::actor(repo.config()?);
+    let isolation = if continued.is_some() { Isolation::Worktree } else { isolation };
     let ground = standing::ground(repo, &home, isolation, request, &head, &actor, now)?;
     let layout = match &ground {
         Some(ground) => layout.standing_in(&ground.top),

@@ -100,6 +100,17 @@ fn r14_what_isolation_off_did_is_kept_by_apply() {
     assert_eq!(repo.read("src/a"), "edited, not staged\nmore\n");
     repo.agent("discard one").with(1).refuses(&["applied already"]);
     off(&repo, "--role developer --run one", "true").with(128).refuses(&["in your own tree"]);
+
+    // A run that has a copy keeps it, also when it goes on after it was applied.
+    repo.spawn("--role developer --run copy", "echo x >mine").ok();
+    off(&repo, "--run copy", "echo y >>mine").ok().says(&["keeps its copy"]);
+    let digest = repo.show("copy")["result"]["change"].as_str().unwrap().to_owned();
+    repo.agent_args(["review", "copy", "--approve", "--digest", &digest]).ok();
+    repo.agent("apply copy").ok();
+    off(&repo, "--run copy", "echo z >>mine").ok().says(&["keeps its copy"]);
+    assert_eq!(repo.read("mine"), "x\ny\n");
+    let shown = repo.show("copy");
+    assert_eq!((&shown["isolation"], &shown["result"]["files"]), (&json!("worktree"), &json!(1)));
 }
 
 #[test]

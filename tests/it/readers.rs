@@ -456,3 +456,34 @@ fn r15_as_root_a_reader_is_another_user() {
     assert!(uid > 1000, "{}", said.out());
     assert!(said.out().contains("a project"));
 }
+
+#[test]
+fn an_engine_that_edits_nothing_runs_as_a_reader_once_the_person_agreed() {
+    let s = Sandbox::new();
+    let repo = s.repo();
+    let text = "version: 1\nroles:\n  developer: {kind: writer}\nengines:\n  codex: {isolation: none}\n";
+    repo.policy(text);
+    let command = |script: &'static str| {
+        repo.agent_args([
+            "spawn",
+            "--role",
+            "developer",
+            "--run",
+            "r",
+            "--engine",
+            "codex",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+    };
+    // It sees the person's tree: that is looser than a copy.
+    command("true").with(4).refuses(&["isolation"]);
+    let digest = git_agent::model::Digest::of(text.as_bytes()).to_string();
+    s.run(s.dir(), "git", ["config", "--global", "agent.approve", "unattended"]).ok();
+    repo.agent_args(["policy", "trust", "--digest", &digest]).ok();
+    command("echo evil >>README").fails().says(&["reader"]);
+    assert_eq!(repo.read("README"), "a project\n");
+    assert_eq!(repo.show("r")["isolation"], "reader");
+}

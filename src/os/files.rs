@@ -114,6 +114,11 @@ pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     write_new_in(fs::CWD, path, bytes, mode).map(drop)
 }
 
+/// Creates a file that must not exist yet, mode 0600, for somebody else to write to.
+pub fn create_to_write(path: &Path) -> io::Result<OwnedFd> {
+    write_new_in(fs::CWD, path, b"", 0o600).map(OwnedFd::from)
+}
+
 /// Replaces a file so that a reader, and a machine that loses power, see the old content or the new and
 /// nothing between: a temporary file in the same folder, fsync, rename, fsync of the folder.
 pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {

@@ -5,8 +5,10 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod ancestry;
+pub mod attempt;
 pub mod background;
 pub mod cage;
+pub mod feed;
 pub mod files;
 pub mod lock;
 pub mod place;

@@ -19,6 +19,8 @@ const PAGES: &[(&str, &str)] = &[
     ("finish", include_str!("../../man/git-agent-finish.1")),
     ("stop", include_str!("../../man/git-agent-stop.1")),
     ("review", include_str!("../../man/git-agent-review.1")),
+    ("doctor", include_str!("../../man/git-agent-doctor.1")),
+    ("cage", include_str!("../../man/git-agent-cage.1")),
     ("demo", include_str!("../../man/git-agent-demo.1")),
     ("apply", include_str!("../../man/git-agent-apply.1")),
     ("discard", include_str!("../../man/git-agent-discard.1")),

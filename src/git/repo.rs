@@ -64,6 +64,11 @@ impl Repo {
         Ok(repo)
     }
 
+    /// The repository in exactly this folder, whatever the caller's environment names.
+    pub fn at(dir: &Path) -> Result<Self, Failure> {
+        Self::ask(Call::new("rev-parse", &Place::default()).current_dir(dir)).map_err(|e| explain(dir, e))
+    }
+
     fn ask(call: Call) -> Result<Self, Error> {
         let answer = call
             .args(["--path-format=absolute", "--show-object-format", "--is-bare-repository", "--git-dir"])

@@ -66,6 +66,11 @@ impl Ledger<'_> {
             settled => Ok(settled),
         }
     }
+
+    /// The same for who must not write: `None` where the repository has no identity yet.
+    pub fn home_known(&self) -> Result<Option<Home>, Failure> {
+        Here::look(self)?.settled()
+    }
 }
 
 /// The repository and its surroundings.
@@ -388,6 +393,7 @@ fn is_gone(r: &Record) -> bool {
     false
 }
 
+/// The folder that holds the roots of all repositories, unless `agent.root` says otherwise:
 /// `$XDG_STATE_HOME/git-agent`, else `~/.local/state/git-agent`. A relative value does not count, as the
 /// XDG base directory specification wants.
 pub fn state_folder() -> Result<PathBuf, Failure> {

@@ -181,7 +181,7 @@ pub fn present(program: &OsStr) -> Result<(), Failure> {
     }
 }
 
-fn on_path(program: &Path) -> Option<std::path::PathBuf> {
+pub(super) fn on_path(program: &Path) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).filter(|d| d.is_absolute()).map(|d| d.join(program)).find(|p| executable(p))
 }

@@ -1,11 +1,13 @@
 //! What commands do. `plan` reads and decides, `execute` acts; nothing here prints.
 
 mod base;
+pub mod cage_show;
 pub mod checkout;
 mod confine;
 mod cut;
 pub mod demo;
 pub mod discard;
+pub mod doctor;
 pub mod engine;
 pub mod explain;
 pub mod finish;

@@ -125,8 +125,22 @@ pub struct Fate {
     pub chance: u128,
 }
 
-/// Reads and decides. Touches nothing but the repository's id and, with `--with-changes`, the object store.
-pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure> {
+/// What is known of a request before anything of the machine's state is looked at.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    role: Role,
+    head: Oid,
+    policy: Policy,
+    in_force: PolicyInForce,
+    text: Vec<u8>,
+    notes: Vec<String>,
+    has_task: bool,
+    engine: Option<EnginePlan>,
+    isolation: Isolation,
+}
+
+/// The refusals that depend on the repository and the request alone. Touches nothing.
+pub(super) fn admit(repo: &Repo, request: &Request) -> Result<Admitted, Failure> {
     repo.require_version()?;
     let role: Role =
         request.role.parse().map_err(|e: crate::model::BadName| Failure::usage(e.to_string()))?;
@@ -134,7 +148,7 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
         Failure::fatal("the branch that is checked out has no commits yet")
             .hint("make a first commit: git commit --allow-empty -m 'first'")
     })?;
-    let (policy, in_force, text, mut notes) = in_force(repo, &head)?;
+    let (policy, in_force, text, notes) = in_force(repo, &head)?;
     let rule = policy.role(&role).map_err(Failure::from)?;
     check_honoured(&policy, &role)?;
     // Before anything is made: an agent that may not, or a word that nobody understands.
@@ -143,7 +157,13 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     let engine = request.engine.as_deref();
     let engine = engine::choose(&policy, &rule, engine, &request.command, has_task, request.timeout)?;
     let isolation = standing::choose(&policy, &role, &rule, engine.as_ref(), request)?;
+    Ok(Admitted { role, head, policy, in_force, text, notes, has_task, engine, isolation })
+}
 
+/// Reads and decides. Touches nothing but the repository's id and, with `--with-changes`, the object store.
+pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure> {
+    let Admitted { role, head, policy, in_force, text, mut notes, has_task, engine, isolation } =
+        admit(repo, request)?;
     let ledger = Ledger::new(repo);
     let home = ledger.home()?;
     notes.extend(home.notes.iter().cloned());

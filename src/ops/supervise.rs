@@ -3,7 +3,7 @@
 
 use super::engine::EnginePlan;
 use super::finish::{Finished, finish};
-use super::{Open, confine, reader, spawn, standing, switch};
+use super::{Open, cage_show, confine, reader, spawn, standing, switch};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
@@ -47,6 +47,7 @@ pub fn prepare(
     let variables = engine.variables(run.repo.config()?, &run.layout);
     let cage = confine::engine(run, variables)?;
     let report = confine::prove(run, &cage)?;
+    cage_show::record(run, &cage, &report)?;
     let task_file = run.task_file();
     let (command, shown) = engine.command(task, &task_file.to_string_lossy());
     let body =

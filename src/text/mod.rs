@@ -147,6 +147,39 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
+/// JSON without `//` and `/* */` comments outside of strings; what several clients allow in their settings.
+pub fn strip_json_comments(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    let (mut string, mut escaped) = (false, false);
+    while let Some(c) = chars.next() {
+        match (c, chars.peek()) {
+            _ if string => {
+                string = c != '"' || escaped;
+                escaped = c == '\\' && !escaped;
+                out.push(c);
+            }
+            ('/', Some('/')) => while chars.next_if(|c| *c != '\n').is_some() {},
+            ('/', Some('*')) => {
+                chars.next();
+                let mut star = false;
+                for c in chars.by_ref() {
+                    if star && c == '/' {
+                        break;
+                    }
+                    star = c == '*';
+                }
+                out.push(' ');
+            }
+            _ => {
+                string = c == '"';
+                out.push(c);
+            }
+        }
+    }
+    out
+}
+
 /// JSON text with the characters that JSON allows and a terminal obeys written as `\uXXXX`: the same value.
 pub fn json_safe(json: &str) -> Cow<'_, str> {
     if !json.chars().any(needs_escape) {
@@ -176,6 +209,14 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comments_go_and_strings_stay() {
+        let text = "{ // one\n\"a\": \"// no \\\" /* no */\", /* two\n * */ \"b\": 1 }";
+        assert_eq!(strip_json_comments(text), "{ \n\"a\": \"// no \\\" /* no */\",   \"b\": 1 }");
+        assert_eq!(strip_json_comments("/* never closed"), " ");
+        assert_eq!(strip_json_comments("1 / 2"), "1 / 2");
+    }
 
     #[test]
     fn untrusted_shows_what_would_deceive() {

@@ -1,6 +1,8 @@
 //! Everything a person or a script reads. stdout is the answer, stderr is talk; nothing below this floor
 //! prints.
 
+pub mod cage;
+pub mod doctor;
 pub mod html;
 pub mod json;
 pub mod landing;

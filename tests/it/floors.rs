@@ -18,7 +18,7 @@ const FLOORS: [(&str, u32); 10] = [
 ];
 
 /// Packages in the lock file. Each is code that we answer for: raise the number with a reason in the commit.
-const PACKAGES: usize = 110;
+const PACKAGES: usize = 120;
 
 fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -13,6 +13,7 @@ mod apply;
 mod attacked;
 mod checkout;
 mod completion;
+mod doctor;
 mod escape;
 mod floors;
 mod import;

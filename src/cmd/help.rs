@@ -23,6 +23,7 @@ const PAGES: &[(&str, &str)] = &[
     ("cage", include_str!("../../man/git-agent-cage.1")),
     ("demo", include_str!("../../man/git-agent-demo.1")),
     ("apply", include_str!("../../man/git-agent-apply.1")),
+    ("recover", include_str!("../../man/git-agent-recover.1")),
     ("discard", include_str!("../../man/git-agent-discard.1")),
     ("checkout", include_str!("../../man/git-agent-checkout.1")),
     ("prune", include_str!("../../man/git-agent-prune.1")),

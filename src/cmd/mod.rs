@@ -16,6 +16,7 @@ mod log;
 mod path;
 mod policy;
 mod prune;
+mod recover;
 mod review;
 mod shell;
 mod show;
@@ -109,6 +110,7 @@ const COMMANDS: &[Command] = &[
     init::COMMAND,
     cage::COMMAND,
     doctor::COMMAND,
+    recover::COMMAND,
     demo::COMMAND,
 ];
 

@@ -1,5 +1,6 @@
 //! `git agent review`: one exact diff with the context to judge it, and three choices.
 
+use super::apply::Manner;
 use super::{Command, Outcome, Session};
 use crate::git::Repo;
 use crate::ledger::Ledger;
@@ -89,7 +90,7 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         verdict::keep(&repo, &review, ops::now())?;
         out.talk(&report::kept(&review));
     } else {
-        return ask(session, &repo, review);
+        return ask(session, &repo, review, Manner::default());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -114,7 +115,7 @@ fn write_page(session: &Session, file: Option<PathBuf>, page: &str) -> Result<()
 }
 
 /// The review at the terminal. Also what `git agent apply` does with a run that nobody approved.
-pub(super) fn ask(session: &Session, repo: &Repo, review: Review) -> Outcome {
+pub(super) fn ask(session: &Session, repo: &Repo, review: Review, manner: Manner) -> Outcome {
     let name = review.shown.head.name.clone();
     ops::review::waits(&review)?;
     if !prompt::possible() {
@@ -132,7 +133,9 @@ pub(super) fn ask(session: &Session, repo: &Repo, review: Review) -> Outcome {
         let asked = prompt::line(&format!("{name}: {choices}, ? [{}] ", letters(&review)))
             .map_err(|e| Failure::fatal("the terminal cannot be asked").because(e))?;
         match asked.as_deref() {
-            Some("a" | "apply") if !review.changes.is_empty() => return apply(session, repo, &review),
+            Some("a" | "apply") if !review.changes.is_empty() => {
+                return apply(session, repo, &review, &manner);
+            }
             Some("d" | "discard") => {
                 return super::discard::discard(session, repo, name.as_str(), None, false);
             }
@@ -164,12 +167,16 @@ fn show(session: &Session, repo: &Repo, review: &Review) -> Result<(), Failure> 
     pager::show(&session.out, repo.config()?, &text)
 }
 
-/// Plans first: a conflict leaves no approval behind.
-fn apply(session: &Session, repo: &Repo, review: &Review) -> Outcome {
-    let mut landing = land::plan_unapproved(repo, &review.shown)?;
+/// Plans first: a conflict, or a no to what a merge made of it, leaves no approval behind.
+fn apply(session: &Session, repo: &Repo, review: &Review, manner: &Manner) -> Outcome {
+    let mut landing = land::plan_unapproved(repo, &review.shown, manner.merge)?;
     landing.claim(repo)?;
+    if let Some(merged) = landing.merged() {
+        let how = super::apply::look_again(session, repo, &review.shown.head.name, merged, None)?;
+        landing = landing.accept(how);
+    }
     verdict::approve(repo, review, How::Terminal, ops::now())?;
     let shown = ops::show::read(&Ledger::new(repo), review.shown.tip.run.as_str())?;
     let plan = landing.approved(&shown, ops::now())?;
-    super::apply::land(session, repo, plan, false)
+    super::apply::land_approved(session, repo, &shown, plan, manner)
 }

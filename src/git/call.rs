@@ -132,6 +132,55 @@ impl Call {
         Self { verb: verb.to_owned(), command, env, input: None, limit: ANSWER_LIMIT, time: None }
     }
 
+    /// git as the person calls it: their settings, hooks, identity, signing, terminal and language. Only what says
+    /// *on what* git works is ours: the environment's own word on that (git-rev-parse(1), `--local-env-vars`) is
+    /// taken out, and nothing is said where git finds the same by itself.
+    pub fn as_person(verb: &str, place: &Place) -> Self {
+        const LOCAL: &[&str] = &[
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+            "GIT_CONFIG",
+            "GIT_OBJECT_DIRECTORY",
+            "GIT_DIR",
+            "GIT_WORK_TREE",
+            "GIT_IMPLICIT_WORK_TREE",
+            "GIT_GRAFT_FILE",
+            "GIT_INDEX_FILE",
+            "GIT_NO_REPLACE_OBJECTS",
+            "GIT_REPLACE_REF_BASE",
+            "GIT_PREFIX",
+            "GIT_SHALLOW_FILE",
+            "GIT_COMMON_DIR",
+            "GIT_INTERNAL_SUPER_PREFIX",
+        ];
+        let mut command = Command::new("git");
+        for name in LOCAL {
+            command.env_remove(name);
+        }
+        let mut env: Vec<(OsString, OsString)> = Vec::new();
+        if std::env::var_os("GIT_DIR").is_some() {
+            env.extend(place.git_dir.iter().map(|v| ("GIT_DIR".into(), v.into())));
+            env.extend(place.work_tree.iter().map(|v| ("GIT_WORK_TREE".into(), v.into())));
+        }
+        env.extend(place.index.iter().map(|v| ("GIT_INDEX_FILE".into(), v.into())));
+        command.arg(verb);
+        Self { verb: verb.to_owned(), command, env, input: None, limit: ANSWER_LIMIT, time: None }
+    }
+
+    /// No hook runs.
+    #[must_use]
+    pub fn without_hooks(mut self) -> Self {
+        self.env.push(("GIT_CONFIG_COUNT".into(), "1".into()));
+        self.env.push(("GIT_CONFIG_KEY_0".into(), "core.hooksPath".into()));
+        self.env.push(("GIT_CONFIG_VALUE_0".into(), "/dev/null".into()));
+        self
+    }
+
+    /// Runs git with its talk going where ours goes; returns the exit status, `None` when a signal ended it.
+    pub fn visibly(mut self) -> Result<Option<i32>, Error> {
+        self.command.envs(self.env).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        Ok(self.command.status().map_err(Error::NoGit)?.code())
+    }
+
     /// Adds one argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {

@@ -422,6 +422,7 @@ pub(super) fn pinned(body: &Body) -> Option<&Oid> {
         | Body::Reject(_)
         | Body::Keep(_)
         | Body::Apply(_)
+        | Body::Undo(_)
         | Body::Abort(_)
         | Body::Prune(_)
         | Body::End(_) => None,

@@ -54,6 +54,14 @@ pub fn entries(repo: &Repo, base: &Oid, snapshot: &Oid) -> Result<Vec<Change>, F
 /// The change digest of a list of changes, in whatever order they come.
 pub fn digest(repo: &Repo, changes: &[Change]) -> Result<Digest, Failure> {
     let objects = repo.objects()?;
+    digest_with(changes, |oid| Ok(objects.blob_digest(oid)?))
+}
+
+/// The same, where blobs are not only in the repository's own store.
+pub fn digest_with(
+    changes: &[Change],
+    blob: impl Fn(&Oid) -> Result<Digest, Failure>,
+) -> Result<Digest, Failure> {
     let mut seen: HashMap<Oid, String> = HashMap::new();
     let mut content = |mode: u32, oid: &Oid| -> Result<String, Failure> {
         match mode {
@@ -63,7 +71,7 @@ pub fn digest(repo: &Repo, changes: &[Change]) -> Result<Digest, Failure> {
                 if let Some(known) = seen.get(oid) {
                     return Ok(known.clone());
                 }
-                let hex = objects.blob_digest(oid)?.hex();
+                let hex = blob(oid)?.hex();
                 seen.insert(oid.clone(), hex.clone());
                 Ok(hex)
             }
@@ -87,7 +95,7 @@ pub fn digest(repo: &Repo, changes: &[Change]) -> Result<Digest, Failure> {
 }
 
 /// `:<old mode> <new mode> <old> <new> <status>NUL<path>NUL`, as `git diff-tree -z --raw` has it.
-fn parse(bytes: &[u8]) -> Option<Vec<Change>> {
+pub fn parse(bytes: &[u8]) -> Option<Vec<Change>> {
     let mut parts = bytes.split(|b| *b == 0);
     let mut changes = Vec::new();
     while let Some(head) = parts.next() {

@@ -86,6 +86,8 @@ pub enum Body {
     Keep(Keep),
     /// The approved change landed in a working tree.
     Apply(Apply),
+    /// What landed was taken out of the working tree again.
+    Undo(Undo),
     /// The run ended without a snapshot; its tree, if there is one, is kept.
     Abort(Abort),
     /// The run's folder was reclaimed.
@@ -96,8 +98,8 @@ pub enum Body {
 
 impl Body {
     /// The kinds that this version knows.
-    pub const KINDS: [&str; 10] =
-        ["spawn", "engine", "result", "approve", "reject", "keep", "apply", "abort", "prune", "end"];
+    pub const KINDS: [&str; 11] =
+        ["spawn", "engine", "result", "approve", "reject", "keep", "apply", "undo", "abort", "prune", "end"];
 
     /// The kind's name in the stored form.
     pub fn kind(&self) -> &'static str {
@@ -109,6 +111,7 @@ impl Body {
             Body::Reject(_) => "reject",
             Body::Keep(_) => "keep",
             Body::Apply(_) => "apply",
+            Body::Undo(_) => "undo",
             Body::Abort(_) => "abort",
             Body::Prune(_) => "prune",
             Body::End(_) => "end",
@@ -117,7 +120,10 @@ impl Body {
 
     /// Whether the kind is still taken when a run has reached [`MAX_EVENTS`].
     pub fn closes(&self) -> bool {
-        matches!(self, Body::Reject(_) | Body::Apply(_) | Body::Abort(_) | Body::Prune(_) | Body::End(_))
+        matches!(
+            self,
+            Body::Reject(_) | Body::Apply(_) | Body::Undo(_) | Body::Abort(_) | Body::Prune(_) | Body::End(_)
+        )
     }
 }
 
@@ -426,6 +432,29 @@ pub struct Apply {
     pub head: Oid,
     /// Paths written; 0 when all of them were as approved already.
     pub files: u64,
+    /// Set when it was merged into what the person had edited: then this landed and not `change`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<AppliedMerge>,
+}
+
+/// A merged result that a person looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppliedMerge {
+    /// Digest of the difference that landed.
+    pub change: Digest,
+    /// How the person said yes to it.
+    pub how: How,
+}
+
+/// Body of `undo`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undo {
+    /// The snapshot that had landed.
+    pub snapshot: Oid,
+    /// Digest of the run's difference.
+    pub change: Digest,
+    /// What HEAD was in the tree out of which it was taken.
+    pub head: Oid,
 }
 
 /// Body of `abort`.

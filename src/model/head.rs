@@ -192,7 +192,11 @@ impl Head {
             }
             Body::Keep(k) if head.is_latest(&k.snapshot) => head.phase = Phase::Kept,
             Body::Apply(a) if head.is_latest(&a.snapshot) => head.phase = Phase::Applied,
-            Body::Approve(_) | Body::Keep(_) | Body::Apply(_) => {}
+            // As it was before it landed; the approval was not taken back.
+            Body::Undo(u) if head.is_latest(&u.snapshot) && head.phase == Phase::Applied => {
+                head.phase = Phase::Approved;
+            }
+            Body::Approve(_) | Body::Keep(_) | Body::Apply(_) | Body::Undo(_) => {}
             Body::Reject(_) => head.phase = Phase::Rejected,
             Body::Abort(_) => head.phase = Phase::Failed,
             Body::Prune(_) => head.phase = Phase::Pruned,

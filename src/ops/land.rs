@@ -1,29 +1,41 @@
-//! Landing an approved change in the working tree, whole or not at all. `plan` reads and decides and touches
-//! nothing; `execute` consumes what was planned. The index is never written and nothing is committed. Why not
-//! `git apply`: it writes in place, without a way back (`git-agent-apply(1)`).
+//! Landing an approved change in the working tree, whole or not at all, whenever the process or the machine dies.
+//! `plan` reads and decides and touches nothing; `execute` consumes what was planned. The index is never written
+//! and nothing is committed unless that is asked for. Why not `git apply`: it writes in place, without a way back
+//! (`git-agent-apply(1)`).
 
+mod blame;
+mod carry;
+pub mod commit;
 mod consent;
 mod content;
 mod ground;
+mod journal;
+mod lfs;
+mod record;
+pub mod recover;
+mod refusal;
 mod restore;
+mod steps;
+pub mod undo;
 
 pub use consent::{Proposal, Warrant};
 pub(super) use ground::quiet;
+pub use recover::{Recovered, recover};
 pub use restore::{Restore, Restored};
 
 use super::show::Shown;
 use crate::git::Repo;
-use crate::ledger::{self, Draft, Ledger, Tip, change};
-use crate::model::{Apply, Body, Decoded, Digest, Failure, Kind, Mode, Oid};
+use crate::ledger::{Ledger, Tip, change};
+use crate::model::{AppliedMerge, Apply, Body, Digest, Failure, How, Kind, Mode, Oid};
 use crate::os::files;
 use crate::os::lock::Lock;
-use crate::os::place::{self, Stage, Step, Trouble, Uninterrupted};
+use crate::os::place::{self, Slot};
 use crate::text::quote_path;
 use content::Scratch;
 use ground::{Ground, Touched};
-
-/// Refused paths that are listed by name.
-const LISTED: usize = 20;
+use journal::Announced;
+use std::path::PathBuf;
+use steps::Step;
 
 /// What happens at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,28 +70,30 @@ pub struct PathPlan {
     pub already: bool,
 }
 
-/// Why a path cannot land.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Refused {
-    path: Vec<u8>,
-    why: String,
-}
-
-impl Refused {
-    fn new(path: &[u8], why: String) -> Self {
-        Self { path: path.to_vec(), why }
-    }
-}
-
 /// A proposed change that would land cleanly, and in which steps. Nobody approved it yet.
 #[derive(Debug)]
 pub struct Unapproved {
     proposal: Proposal,
     head: Oid,
+    top: PathBuf,
     touched: Vec<Touched>,
     steps: Vec<Step>,
     scratch: Scratch,
+    merged: Option<Merged>,
     claim: Option<Lock>,
+}
+
+/// A merged result: not what was read in the review, so a person looks again.
+#[derive(Debug, Clone)]
+pub struct Merged {
+    /// Digest of the difference that would land.
+    pub change: Digest,
+    /// The paths that are merged.
+    pub paths: Vec<Vec<u8>>,
+    /// Those paths, as a diff against what is there. Untrusted bytes.
+    pub diff: Vec<u8>,
+    /// How a person said yes.
+    accepted: Option<How>,
 }
 
 /// An approved change and how it lands here. [`execute`] consumes it.
@@ -98,6 +112,8 @@ pub struct Landed {
     pub paths: Vec<PathPlan>,
     /// What a person should know: one sentence each.
     pub notes: Vec<String>,
+    /// The commit of it, when one was made.
+    pub commit: Option<Oid>,
     /// The run's newest event.
     pub tip: Tip,
 }
@@ -107,14 +123,22 @@ pub struct Landed {
 pub fn plan(repo: &Repo, shown: &Shown, wanted: Option<&Digest>, now: i64) -> Result<Plan, Failure> {
     super::standing::nothing_to_land(&shown.head)?;
     let warrant = consent::check(shown, wanted, now)?;
-    let landing = survey(repo, warrant.proposal().clone())?;
+    let landing = survey(repo, warrant.proposal().clone(), false)?;
+    Plan::join(warrant, landing)
+}
+
+/// The same, and where a file was edited the change is merged into it. What comes of that is not what was approved:
+/// [`Plan::merged`] is to be shown to a person and [`Plan::accept`]ed.
+pub fn plan_merge(repo: &Repo, shown: &Shown, now: i64) -> Result<Plan, Failure> {
+    let warrant = consent::check(shown, None, now)?;
+    let landing = survey(repo, warrant.proposal().clone(), true)?;
     Plan::join(warrant, landing)
 }
 
 /// Plans the landing of the latest result of a run before anybody approved it: a review appends its `approve`
-/// event only when this succeeds, then goes on with [`Unapproved::approved`].
-pub fn plan_unapproved(repo: &Repo, shown: &Shown) -> Result<Unapproved, Failure> {
-    survey(repo, Proposal::of(shown)?)
+/// event only when this succeeds, then goes on with [`Unapproved::approved`]. `merge` as [`plan_merge`].
+pub fn plan_unapproved(repo: &Repo, shown: &Shown, merge: bool) -> Result<Unapproved, Failure> {
+    survey(repo, Proposal::of(shown)?, merge)
 }
 
 impl Unapproved {
@@ -133,6 +157,20 @@ impl Unapproved {
         self.touched.iter().map(one).collect()
     }
 
+    /// What is merged, if anything is.
+    pub fn merged(&self) -> Option<&Merged> {
+        self.merged.as_ref()
+    }
+
+    /// A person has seen the merged result and said yes to it.
+    #[must_use]
+    pub fn accept(mut self, how: How) -> Self {
+        if let Some(merged) = &mut self.merged {
+            merged.accepted = Some(how);
+        }
+        self
+    }
+
     /// Whether every path is as the result has it already.
     pub fn is_in_place(&self) -> bool {
         self.touched.iter().all(|t| t.already)
@@ -145,6 +183,22 @@ impl Unapproved {
             self.claim = Some(lock(repo)?);
         }
         Ok(())
+    }
+
+    /// The event that follows when `files` paths have landed.
+    fn announced(&self, files: u64, after: u64) -> Announced {
+        let Proposal { run, snapshot, change, .. } = &self.proposal;
+        let merged =
+            self.merged.as_ref().and_then(|m| Some(AppliedMerge { change: m.change, how: m.accepted? }));
+        let apply =
+            Apply { snapshot: snapshot.clone(), change: *change, head: self.head.clone(), files, merged };
+        Announced {
+            run: run.clone(),
+            snapshot: snapshot.clone(),
+            after,
+            time: super::now(),
+            body: Body::Apply(apply),
+        }
     }
 
     /// The plan, once the ledger holds the approval of exactly this. `shown` is the run as it is now.
@@ -172,6 +226,9 @@ impl Plan {
                 "run '{name}' was applied already, and what landed is not here any more"
             )));
         }
+        if warrant.mode() == Mode::Exact && landing.merged.is_some() {
+            return Err(again(format!("run '{name}' is approved for landing exactly as it is, not merged")));
+        }
         if warrant.mode() == Mode::Exact && !warrant.landed() && landing.head != landing.proposal.base {
             return Err(again(format!(
                 "run '{name}' is approved for landing on {} alone, and HEAD is {}",
@@ -196,10 +253,22 @@ impl Plan {
     pub fn is_in_place(&self) -> bool {
         self.landing.is_in_place()
     }
+
+    /// What is merged, if anything is.
+    pub fn merged(&self) -> Option<&Merged> {
+        self.landing.merged()
+    }
+
+    /// A person has seen the merged result and said yes to it.
+    #[must_use]
+    pub fn accept(mut self, how: How) -> Self {
+        self.landing = self.landing.accept(how);
+        self
+    }
 }
 
 /// Looks at the ground and decides. Touches nothing in the repository or the work tree.
-fn survey(repo: &Repo, proposal: Proposal) -> Result<Unapproved, Failure> {
+fn survey(repo: &Repo, proposal: Proposal, merge: bool) -> Result<Unapproved, Failure> {
     let top = ground::quiet(repo)?;
     super::standing::nobody_else_in(repo, &top, &proposal.run)?;
     let head = head(repo)?;
@@ -215,17 +284,19 @@ fn survey(repo: &Repo, proposal: Proposal) -> Result<Unapproved, Failure> {
     let ground = Ground::open(&top)?;
     let scratch = Scratch::new(repo, &ground)?;
     let mut refused = Vec::new();
-    let touched = ground.classify(&scratch, changes, &mut refused)?;
-    let steps = ground.steps(repo, &scratch, &touched, &mut refused)?;
+    let mut touched = ground.classify(&scratch, changes, merge, &mut refused)?;
+    let mut steps = ground.steps(repo, &scratch, &touched, &mut refused)?;
     if !refused.is_empty() {
-        return Err(refusal(&proposal, refused));
+        blame::name_runs(repo, &ground, &scratch, &proposal.run, &mut refused)?;
+        return Err(refusal::of(&proposal, refused));
     }
+    let mut second = None;
     if !steps.is_empty() {
         let merged =
-            scratch.merge(repo, &head, &proposal.base, &proposal.snapshot, &touched, &mut refused)?;
-        let Some(content) = merged else { return Err(refusal(&proposal, refused)) };
+            scratch.merge(repo, &head, &proposal.base, &proposal.snapshot, &mut touched, &mut refused)?;
+        let Some(content) = merged else { return Err(refusal::of(&proposal, refused)) };
         if let Err(why) = scratch.agrees(&content)? {
-            return Err(by_hand(
+            return Err(refusal::by_hand(
                 &proposal,
                 Failure::new(
                     Kind::Conflict,
@@ -238,14 +309,28 @@ fn survey(repo: &Repo, proposal: Proposal) -> Result<Unapproved, Failure> {
                 .because(why),
             ));
         }
+        // Where the edit has all of the change already, nothing is done.
+        let already: std::collections::BTreeSet<&[u8]> = touched
+            .iter()
+            .filter(|t| t.already && t.merged.is_some())
+            .map(|t| t.change.path.as_slice())
+            .collect();
+        steps.retain(|s| !matches!(s, Step::Change { path, .. } if already.contains(path.as_slice())));
+        if touched.iter().any(|t| t.merged.is_some() && !t.already) {
+            let (change, diff) = scratch.second_look(&content, &touched)?;
+            let merged = touched.iter().filter(|t| t.merged.is_some() && !t.already);
+            let paths = merged.map(|t| t.change.path.clone()).collect();
+            second = Some(Merged { change, paths, diff, accepted: None });
+        }
         scratch.attributes(&ground, &touched)?;
-        scratch.filters(repo, &touched, &mut refused)?;
+        let through_lfs = scratch.filters(repo, &touched, &mut refused)?;
+        lfs::all_here(repo, &touched, &through_lfs, &mut refused)?;
         if !refused.is_empty() {
-            return Err(refusal(&proposal, refused));
+            return Err(refusal::of(&proposal, refused));
         }
         room(ground.tree(), Scratch::bytes(repo, &touched)?)?;
     }
-    Ok(Unapproved { proposal, head, touched, steps, scratch, claim: None })
+    Ok(Unapproved { proposal, head, top, touched, steps, scratch, merged: second, claim: None })
 }
 
 /// A filter of the person's whose program is in the tree: whoever may write the tree says what git runs.
@@ -275,73 +360,63 @@ fn room(folder: &files::Dir, bytes: u64) -> Result<(), Failure> {
     }
 }
 
-/// All paths that cannot land, by name, and how to go on by hand.
-fn refusal(proposal: &Proposal, mut refused: Vec<Refused>) -> Failure {
-    refused.sort();
-    refused.dedup_by(|a, b| a.path == b.path);
-    let n = refused.len();
-    let mut text = format!(
-        "{n} path{} of run '{}' cannot land here; nothing was changed",
-        if n == 1 { "" } else { "s" },
-        proposal.name
-    );
-    for r in refused.iter().take(LISTED) {
-        text.push_str(&format!("\n  {}: {}", quote_path(&r.path), r.why));
-    }
-    if n > LISTED {
-        text.push_str(&format!("\n  and {} more", n - LISTED));
-    }
-    by_hand(proposal, Failure::new(Kind::Conflict, text))
-}
-
-fn by_hand(proposal: &Proposal, failure: Failure) -> Failure {
-    let Proposal { name, base, snapshot, .. } = proposal;
-    failure
-        .hint(format!("move or undo what is in the way, then: git agent apply {name}"))
-        .hint(format!(
-            "or commit it and merge by hand (--merge is not there yet): git diff --binary {} {} | git apply -3",
-            base.short(),
-            snapshot.short()
-        ))
-        .hint(format!("the run in a work tree of its own: git agent checkout {name}"))
-}
-
-fn lock(repo: &Repo) -> Result<Lock, Failure> {
-    let folder = repo.git_dir().join("agent/apply");
+/// Takes the lock of this work tree, if nobody has it.
+fn try_lock(repo: &Repo) -> Result<Option<Lock>, Failure> {
+    let folder = journal::folder(repo);
     let fail = |e: std::io::Error| {
         Failure::fatal(format!("'{}' cannot be locked", folder.join("lock").display())).because(e)
     };
     files::create_dirs(&folder, 0o755).map_err(fail)?;
-    Lock::acquire(&folder.join("lock")).map_err(fail)?.ok_or_else(|| {
-        Failure::fatal("another git agent apply is at work in this working tree")
-            .hint("wait for it and try again")
-    })
+    Lock::acquire(&folder.join("lock")).map_err(fail)
 }
 
-/// Lands what was planned: every path, or none. Appends the `apply` event; without it nothing stays.
+/// The same, with what an earlier holder left half done brought to its end.
+fn lock(repo: &Repo) -> Result<Lock, Failure> {
+    let lock = try_lock(repo)?.ok_or_else(|| {
+        Failure::fatal("another git agent apply is at work in this working tree")
+            .hint("wait for it and try again")
+    })?;
+    recover::locked(repo, &lock)?;
+    Ok(lock)
+}
+
+/// Lands what was planned: every path, or none. Appends the `apply` event; without it nothing stays. Killed at any
+/// moment, the next command of any kind in this work tree completes it or takes it back.
 pub fn execute(repo: &Repo, plan: Plan) -> Result<Landed, Failure> {
     let Plan { warrant, mut landing } = plan;
+    if landing.merged.as_ref().is_some_and(|m| m.accepted.is_none()) {
+        return Err(Failure::new(Kind::Consent, "nobody has looked at the merged result"));
+    }
     landing.claim(repo)?;
+    let known = known_tip(repo, &landing.proposal)?;
+    let after = known.understood()?.seq;
     if landing.is_in_place() {
-        let tip =
-            if warrant.landed() { known_tip(repo, &landing.proposal)? } else { record(repo, &landing, 0)? };
+        let tip = match warrant.landed() {
+            true => known,
+            false => record_event(repo, &landing.announced(0, after), &landing.proposal)?,
+        };
         return Ok(landed(landing, Vec::new(), tip));
     }
-    place(repo, landing, warrant.target(), record)
+    let files = landing.touched.iter().filter(|t| !t.already).count() as u64;
+    let (event, proposal) = (landing.announced(files, after), landing.proposal.clone());
+    let last = || record_event(repo, &event, &proposal);
+    place(repo, landing, warrant.target(), Some(event.clone()), last)
 }
 
 /// Puts a surveyed change in place, all of it or nothing. `last` appends the event that says so; when it
-/// cannot, everything is taken back.
+/// cannot, everything is taken back. With `event`, which is what `last` appends, a landing that is killed just before is
+/// completed by the next command, and can be undone; without it the landing is complete when all is in place.
 fn place(
     repo: &Repo,
-    landing: Unapproved,
+    mut landing: Unapproved,
     target: Option<&str>,
-    last: impl FnOnce(&Repo, &Unapproved, u64) -> Result<Tip, Failure>,
+    event: Option<Announced>,
+    last: impl FnOnce() -> Result<Tip, Failure>,
 ) -> Result<Landed, Failure> {
     let mut notes = Vec::new();
     // The ground may have moved since the plan. Paths are told by their identity, one by one.
     let top = ground::quiet(repo)?;
-    if head(repo)? != landing.head {
+    if head(repo)? != landing.head || top != landing.top {
         return Err(Failure::fatal("HEAD moved while the change was about to land; nothing was changed")
             .hint(format!("try again: git agent apply {}", landing.proposal.name)));
     }
@@ -351,55 +426,49 @@ fn place(
         let short = |name: &str| name.trim_start_matches("refs/heads/").to_owned();
         notes.push(format!("approved with {} in mind, landed on {}", short(meant), short(&here)));
     }
-    let fate = super::fate()?;
-    let label = crate::model::RunId::new(fate.millis, fate.chance);
-    let mut stage = Stage::create(&repo.git_dir().join("agent/apply"), &top, label.as_str())
-        .map_err(|e| Failure::fatal("no staging folder could be made").because(e))?;
-    landing.scratch.stage(&landing.touched, &stage)?;
-    dress(&landing, &stage, &mut notes)?;
-
-    let files = landing.touched.iter().filter(|t| !t.already).count() as u64;
-    let stage_path = stage.path().to_owned();
-    let held_off = Uninterrupted::begin();
-    let placed = stage.place(&landing.steps).map_err(|e| trouble(&landing.proposal, e, &stage_path))?;
-    let tip = match last(repo, &landing, files) {
-        Ok(tip) => tip,
-        Err(failure) => {
-            let left = placed.roll_back();
-            if left.is_empty() {
-                return Err(failure.hint("what had landed was taken back; nothing was changed"));
-            }
-            let names: Vec<_> = left.iter().map(|(p, e)| format!("{} ({e})", quote_path(p))).collect();
-            return Err(failure
-                .hint(format!("could not be taken back: {}", names.join(", ")))
-                .hint(format!("the originals are in {}", stage_path.display())));
-        }
+    let paths: Vec<&[u8]> =
+        landing.touched.iter().filter(|t| !t.already).map(|t| t.change.path.as_slice()).collect();
+    let cargo = carry::Cargo {
+        repo,
+        top: &top,
+        name: &landing.proposal.name,
+        steps: &landing.steps,
+        index: ground::staged(repo, &top, &paths)?,
+        time: super::now(),
+        event,
     };
-    for path in placed.settle() {
+    let make = |slot: &Slot| {
+        landing.scratch.stage(&landing.touched, slot)?;
+        dress(&landing, slot, &mut notes)
+    };
+    let done = carry::land(cargo, make, |_| last());
+    let (tip, late, slot) = done.map_err(|t| refusal::trouble(&landing.proposal, t))?;
+    for path in late {
         notes.push(format!(
             "{} was written to while it landed; that file is kept below {}",
             quote_path(&path),
-            stage_path.display()
+            slot.display()
         ));
     }
-    drop(stage);
-    drop(held_off);
+    let surplus = carry::surplus(repo, &top);
+    landing.claim = None;
+    record::discard(&surplus);
     Ok(landed(landing, notes, tip))
 }
 
 fn landed(landing: Unapproved, notes: Vec<String>, tip: Tip) -> Landed {
-    Landed { paths: landing.paths(), proposal: landing.proposal, notes, tip }
+    Landed { paths: landing.paths(), proposal: landing.proposal, notes, commit: None, tip }
 }
 
 /// The new files get what a person gave the old ones; what cannot be kept is named.
-fn dress(landing: &Unapproved, stage: &Stage, notes: &mut Vec<String>) -> Result<(), Failure> {
+fn dress(landing: &Unapproved, slot: &Slot, notes: &mut Vec<String>) -> Result<(), Failure> {
     for t in landing.touched.iter().filter(|t| !t.already && t.operation() == Operation::Change) {
         let (path, Some(was)) = (&t.change.path, t.was) else { continue };
         let fail = |e: std::io::Error| {
             Failure::fatal(format!("{} could not be made ready; nothing was changed", quote_path(path)))
                 .because(e)
         };
-        let made = stage.successor(path).map_err(fail)?;
+        let made = slot.successor(path).map_err(fail)?;
         if !was.is_file() || !made.is_some_and(|m| m.is_file()) {
             continue;
         }
@@ -415,62 +484,16 @@ fn dress(landing: &Unapproved, stage: &Stage, notes: &mut Vec<String>) -> Result
             (true, false) => Some(false),
             _ => None,
         };
-        for lost in stage.dress(path, &was, executable).map_err(fail)? {
+        for lost in slot.dress(path, &was, executable).map_err(fail)? {
             notes.push(format!("{} lost {lost}", quote_path(path)));
         }
     }
     Ok(())
 }
 
-fn trouble(proposal: &Proposal, trouble: Trouble, stage: &std::path::Path) -> Failure {
-    let name = &proposal.name;
-    match &trouble {
-        Trouble::TakenBack { why: place::Why::Changed | place::Why::NotEmpty, .. } => {
-            Failure::new(Kind::Conflict, format!("run '{name}' did not land; nothing was changed"))
-                .because(trouble)
-                .hint(format!("look again: git agent apply {name} --dry-run"))
-        }
-        Trouble::TakenBack { .. } => Failure::fatal(format!(
-            "run '{name}' could not land; what had landed was taken back, nothing was changed"
-        ))
-        .because(trouble),
-        Trouble::Stuck { .. } => Failure::fatal(format!(
-            "run '{name}' did not land, and not everything is where it was"
-        ))
-        .because(trouble)
-        .hint(format!(
-            "what you edited or what stood there meanwhile is kept in {}: compare before you delete it",
-            stage.display()
-        )),
-    }
-}
-
 /// Appends the `apply` event if the run is still approved.
-fn record(repo: &Repo, landing: &Unapproved, files: u64) -> Result<Tip, Failure> {
-    let proposal = &landing.proposal;
-    let body = Body::Apply(Apply {
-        snapshot: proposal.snapshot.clone(),
-        change: proposal.change,
-        head: landing.head.clone(),
-        files,
-    });
-    let draft = Draft {
-        body: body.clone(),
-        att: Vec::new(),
-        evidence: Vec::new(),
-        time: super::now(),
-        actor: ledger::actor(repo.config()?),
-    };
-    let ledger = Ledger::new(repo);
-    ledger.append(&proposal.run, &draft, |head| consent::still(head, proposal)).or_else(|failure| {
-        // A git that was killed after its work was done reports a failure that is none.
-        match ledger.tip(&proposal.run) {
-            Ok(Some(tip)) if matches!(&tip.event, Decoded::Known(e) if e.body == body && e.time == draft.time) => {
-                Ok(tip)
-            }
-            _ => Err(failure),
-        }
-    })
+fn record_event(repo: &Repo, event: &Announced, proposal: &Proposal) -> Result<Tip, Failure> {
+    carry::announce(repo, event, |head| consent::still(head, &proposal.snapshot))
 }
 
 fn known_tip(repo: &Repo, proposal: &Proposal) -> Result<Tip, Failure> {

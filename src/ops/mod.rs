@@ -17,6 +17,7 @@ pub mod judge;
 pub mod land;
 mod landed;
 mod layout;
+mod lfs;
 mod making;
 mod open;
 pub mod person;
@@ -75,11 +76,17 @@ pub struct Tidied {
     pub reclaimed: Vec<RunName>,
 }
 
-/// Settles the repository's identity and undoes what spawns that died left half made.
+/// Settles the repository's identity, brings an apply that died in this work tree to its end, and undoes what
+/// spawns that died left half made.
 pub fn tidy(repo: &Repo) -> Result<Tidied, Failure> {
     // Nothing was ever begun in a repository that has no identity and takes none.
     let Some(home) = Ledger::new(repo).home_to_read()? else { return Ok(Tidied::default()) };
     let mut notes = home.notes.clone();
+    match land::recover(repo) {
+        Ok(recovered) => notes.extend(recovered.sentences()),
+        // No reason to refuse a list either; an apply meets it again and refuses.
+        Err(e) => notes.push(e.to_string()),
+    }
     // Half a spawn that cannot be undone just now is no reason to refuse a list.
     let reclaimed = making::reclaim(repo, &home).unwrap_or_else(|e| {
         notes.push(format!("a half-made run could not be cleared up: {e}"));

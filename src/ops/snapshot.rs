@@ -11,7 +11,7 @@ pub use names::refused_by_git;
 
 use self::look::Tracked;
 use self::names::leads_out;
-use super::{Frozen, Open, confine, freeze, store};
+use super::{Frozen, Open, confine, freeze, lfs, store};
 use crate::git::{Bounds, Call, Place, Quarantine};
 use crate::model::{Failure, Oid, Report};
 use crate::os::cage::Cage;
@@ -123,6 +123,7 @@ impl<'a, 'r> Shot<'a, 'r> {
         let tree = self.write_tree(&shown, &present, &gone, &modules, &base_tree, &mut report)?;
         if tree != base_tree {
             self.import(&tree, limits)?;
+            lfs::bring_home(self.run, &base_tree, &tree, &mut report)?;
         }
         self.report_stripped(&stripped, &base_tree, &tree, &mut report)?;
         Ok(OnDisk { tree, report, agent_head })

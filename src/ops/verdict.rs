@@ -4,7 +4,7 @@ use super::person;
 use super::review::Review;
 use crate::git::Repo;
 use crate::ledger::{self, Draft, Ledger, Tip};
-use crate::model::{Approve, Body, Digest, Failure, Head, How, Keep, Kind, Mode, Oid, Phase};
+use crate::model::{Approve, Body, Digest, Failure, Head, How, Keep, Kind, Mode, Oid, Phase, RunName};
 
 /// Settles how an approval may be given here, or refuses with exit status 4. At the terminal no digest is
 /// needed; without one the person's own configuration must allow it and the digest must be given in full.
@@ -32,6 +32,38 @@ pub fn how(repo: &Repo, review: &Review, digest: Option<Digest>) -> Result<How, 
             .hint(format!("git agent review {name} --approve --digest {}", review.result.change)));
     }
     Ok(How::Unattended)
+}
+
+/// Settles how a person may say yes to a merged result here, which no approval covers: at the terminal when they are
+/// asked (then the answer is for the caller to get), else with its digest in full, as their own configuration allows.
+pub fn how_merged(
+    repo: &Repo,
+    name: &RunName,
+    change: Digest,
+    digest: Option<Digest>,
+) -> Result<How, Failure> {
+    person::require_person(&format!("land the merged result of run '{name}'"))?;
+    let look = format!("look at it: git agent apply --merge --dry-run {name}");
+    match digest {
+        Some(digest) if digest != change => Err(Failure::new(
+            Kind::Consent,
+            format!("the merged result of run '{name}' is {change}, not {digest}"),
+        )
+        .hint(look)),
+        Some(_) if person::require_terminal("land a merged result").is_ok() => Ok(How::Terminal),
+        Some(_) if repo.config()?.personal("agent.approve") == Some("unattended") => Ok(How::Unattended),
+        Some(_) => Err(Failure::new(
+            Kind::Consent,
+            format!("the merged result of run '{name}' waits for a person, and there is no terminal"),
+        )
+        .hint("allow it in your own configuration: git config --global agent.approve unattended")),
+        None => Err(Failure::new(
+            Kind::Consent,
+            format!("the merged result of run '{name}' is not what was approved; it needs a look of its own"),
+        )
+        .hint(look)
+        .hint(format!("then: git agent apply --merge --digest {change} {name}"))),
+    }
 }
 
 /// Records the approval of exactly what `review` holds.

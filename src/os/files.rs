@@ -133,6 +133,14 @@ pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     written.and_then(|()| sync_dir(folder))
 }
 
+/// Adds to the end of a file that exists and makes it durable before it returns.
+pub fn append_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fd = regular(fs::open(path, OFlags::WRONLY | OFlags::APPEND | NOFOLLOW, Mode::empty())?)?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
 /// Writes a file in place, creating or truncating it, without fsync: for what can be made again.
 pub fn write_plain(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | NOFOLLOW;
@@ -209,10 +217,22 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     Ok(fs::rename(from, to)?)
 }
 
-/// Renames unless `to` exists: then `AlreadyExists`. `Unsupported`-like errors (`EINVAL`) on file systems
-/// without `RENAME_NOREPLACE` are passed on.
+/// Renames unless `to` exists: then `AlreadyExists`. Where the file system has no `RENAME_NOREPLACE` a second link
+/// stands in for it; for what cannot be linked, a folder, one look before.
 pub fn rename_noreplace(from: &Path, to: &Path) -> io::Result<()> {
-    Ok(fs::renameat_with(fs::CWD, from, fs::CWD, to, RenameFlags::NOREPLACE)?)
+    match fs::renameat_with(fs::CWD, from, fs::CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        other => return Ok(other?),
+    }
+    match fs::linkat(fs::CWD, from, fs::CWD, to, AtFlags::empty()) {
+        Ok(()) => return Ok(fs::unlink(from)?),
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK | Errno::INVAL) => {}
+        Err(e) => return Err(e.into()),
+    }
+    if lstat(to)?.is_some() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    rename(from, to)
 }
 
 /// Removes a name that is not a folder (a link itself, not what it names). Whether there was one.
@@ -301,6 +321,51 @@ impl Dir {
     pub fn read_bounded_at(&self, path: &[u8], max: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(fd) = absent_io(beneath(self.as_fd(), path, READ))? else { return Ok(None) };
         read_fd(fd, max).map(Some)
+    }
+
+    /// Copies a regular file below, which must have exactly this size and SHA-256, to the name `to`, which appears
+    /// whole or not at all. `false` when there is no such file; another size or digest is an error.
+    pub fn copy_exact_at(
+        &self,
+        path: &[u8],
+        to: &Path,
+        size: u64,
+        digest: &crate::model::Digest,
+    ) -> io::Result<bool> {
+        use sha2::Digest as _;
+        let Some(fd) = absent_io(beneath(self.as_fd(), path, READ))? else { return Ok(false) };
+        let mut from = File::from(regular(fd)?);
+        let other = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("it has another {what}"));
+        if from.metadata()?.len() != size {
+            return Err(other("size"));
+        }
+        let temporary = temporary_name(to)?;
+        let mut copy = write_new_in(fs::CWD, &temporary, b"", 0o644)?;
+        let copied = (|| {
+            let (mut hash, mut left) = (sha2::Sha256::new(), size);
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                let n = from.read(&mut buffer)?;
+                left = left.checked_sub(n as u64).ok_or_else(|| other("size"))?;
+                if n == 0 {
+                    break;
+                }
+                hash.update(&buffer[..n]);
+                copy.write_all(&buffer[..n])?;
+            }
+            if left > 0 {
+                return Err(other("size"));
+            }
+            if crate::model::Digest::from_bytes(hash.finalize().into()) != *digest {
+                return Err(other("content"));
+            }
+            copy.sync_all()?;
+            Ok(fs::rename(&temporary, to)?)
+        })();
+        if copied.is_err() {
+            let _ = fs::unlink(&temporary);
+        }
+        copied.map(|()| true)
     }
 
     /// What a symbolic link below says. `None` when it does not exist.

@@ -458,6 +458,7 @@ fn body(event: &Event) -> Vec<String> {
         Body::Apply(a) => {
             vec![format!("{} landed on {}, {}", a.snapshot.short(), a.head.short(), files(a.files))]
         }
+        Body::Undo(u) => vec![format!("{} taken out again, on {}", u.snapshot.short(), u.head.short())],
         Body::Abort(a) => vec![Untrusted::new(&a.reason).to_string()],
         Body::Prune(p) => vec![Untrusted::new(&p.reason).to_string()],
         Body::End(e) => vec![ended(e.ended)],

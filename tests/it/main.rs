@@ -10,6 +10,9 @@ mod pty;
 mod support;
 
 mod apply;
+mod apply_after;
+mod apply_ground;
+mod apply_killed;
 mod attacked;
 mod checkout;
 mod completion;

@@ -217,6 +217,6 @@ fn decisions_are_numbered_and_listed() {
         assert!(index.contains(&name), "docs/decisions/README.md does not list {name}");
     }
     numbers.sort_unstable();
-    let want: Vec<u32> = (1..).take(numbers.len()).collect();
-    assert_eq!(numbers, want);
+    // A number is used once; one that was taken and not needed stays free.
+    assert!(numbers.windows(2).all(|n| n[0] < n[1]), "{numbers:?}");
 }

@@ -539,6 +539,13 @@ impl std::fmt::Debug for Trace {
 pub struct Fingerprint(BTreeMap<PathBuf, Trace>);
 
 impl Fingerprint {
+    /// The same without these paths.
+    pub fn without(&self, paths: &[PathBuf]) -> Fingerprint {
+        Fingerprint(
+            self.0.iter().filter(|(p, _)| !paths.contains(p)).map(|(p, t)| (p.clone(), t.clone())).collect(),
+        )
+    }
+
     #[track_caller]
     pub fn unchanged(&self, now: &Fingerprint) {
         let mut report = String::new();

@@ -60,6 +60,7 @@ impl Proposal {
 pub struct Warrant {
     proposal: Proposal,
     approval: Oid,
+    approval_digest: Digest,
     mode: Mode,
     target: Option<String>,
     landed: bool,
@@ -74,6 +75,11 @@ impl Warrant {
     /// The event that says so.
     pub fn approval(&self) -> &Oid {
         &self.approval
+    }
+
+    /// SHA-256 of that event's bytes, which stays the same when the run is archived.
+    pub fn approval_digest(&self) -> &Digest {
+        &self.approval_digest
     }
 
     /// On what it may land.
@@ -108,10 +114,10 @@ pub fn check(shown: &Shown, wanted: Option<&Digest>, now: i64) -> Result<Warrant
     let proposal = Proposal::of(shown)?;
     // The fold says that there is one; what it says in full is in the event itself.
     let found = shown.chain.known().rev().find_map(|(oid, e)| match &e.body {
-        Body::Approve(a) if a.snapshot == proposal.snapshot => Some((oid, a)),
+        Body::Approve(a) if a.snapshot == proposal.snapshot => Some((oid, e, a)),
         _ => None,
     });
-    let Some((approval, word)) = found else {
+    let Some((approval, event, word)) = found else {
         return Err(lacks(format!("nobody has approved the latest result of run '{name}'")));
     };
     if !binds(word, &proposal, shown) {
@@ -125,7 +131,15 @@ pub fn check(shown: &Shown, wanted: Option<&Digest>, now: i64) -> Result<Warrant
     if !landed && word.expires.is_some_and(|at| at <= now) {
         return Err(lacks(format!("the approval of run '{name}' has expired")));
     }
-    Ok(Warrant { proposal, approval: approval.clone(), mode: word.mode, target: word.target.clone(), landed })
+    let bytes = event.encode().map_err(|e| Failure::fatal("the approval cannot be read").because(e))?;
+    Ok(Warrant {
+        proposal,
+        approval: approval.clone(),
+        approval_digest: Digest::of(&bytes),
+        mode: word.mode,
+        target: word.target.clone(),
+        landed,
+    })
 }
 
 /// Whether an approval names this repository and every part of the proposal.
@@ -142,8 +156,8 @@ fn binds(word: &Approve, proposal: &Proposal, shown: &Shown) -> bool {
 }
 
 /// Whether the ledger still allows it at the moment of the append.
-pub(super) fn still(head: &Head, proposal: &Proposal) -> Result<(), Failure> {
-    let latest = head.result.as_ref().is_some_and(|r| r.snapshot == proposal.snapshot);
+pub(super) fn still(head: &Head, snapshot: &Oid) -> Result<(), Failure> {
+    let latest = head.result.as_ref().is_some_and(|r| r.snapshot == *snapshot);
     if head.phase == Phase::Approved && latest {
         return Ok(());
     }

@@ -1,14 +1,18 @@
 //! What lands, byte for byte: trees and indexes of our own in a scratch folder, asked of git itself. The
 //! repository, its index and its work tree are only read; objects made on the way live in the scratch.
 
+use super::Operation;
+use super::ground::Merged;
 use super::ground::{Ground, Touched, folders};
-use super::{Operation, Refused};
+use super::refusal::Refused;
 use crate::git::{Call, Error, Place, Repo, commit_bytes};
-use crate::model::{Failure, Oid};
+use crate::ledger::change::{self, Change};
+use crate::model::{Digest, Failure, Oid};
 use crate::os::files;
-use crate::os::place::Stage;
+use crate::os::place::Slot;
 use crate::text::{Untrusted, quote_path};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Settings that would make a temporary index write elsewhere or mean something else.
@@ -136,47 +140,59 @@ impl Scratch {
 
     /// Merges the change into HEAD with the real bytes of the touched paths. `None` with the refusals added
     /// when that is not exactly the change.
+    ///
+    /// Where the person edited a path and asked for it, the change is merged into the edit; what comes of that is
+    /// set in `touched`.
     pub fn merge(
         &self,
         repo: &Repo,
         head: &Oid,
         base: &Oid,
         snapshot: &Oid,
-        touched: &[Touched],
+        touched: &mut [Touched],
         refused: &mut Vec<Refused>,
     ) -> Result<Option<Content>, Failure> {
         let null = repo.hash().null();
+        self.real(touched)?;
         self.call("read-tree", "ours").arg(head.as_str()).output()?;
         let side = |new: bool, t: &'_ Touched| -> (u32, Oid) {
             let c = &t.change;
+            let merged = t.merged.as_ref().and_then(|m| if new { m.result.clone() } else { m.real.clone() });
+            if let Some(entry) = merged {
+                return entry;
+            }
             let (mode, oid) = if new { (c.new_mode, &c.new) } else { (c.old_mode, &c.old) };
             if mode == 0 { (0, null.clone()) } else { (mode, oid.clone()) }
         };
         let real: Vec<_> = touched.iter().map(|t| (side(t.already, t), &t.change.path)).collect();
         self.add("ours", real.iter().map(|((mode, oid), path)| (*mode, oid, *path)))?;
         let ours = self.tree("ours")?;
-        files::copy_keep_mtime(&self.dir.path().join("ours"), &self.dir.path().join("result"))
-            .map_err(|e| Failure::fatal("a temporary index could not be copied").because(e))?;
-        let new: Vec<_> = touched.iter().map(|t| (side(true, t), &t.change.path)).collect();
-        self.add("result", new.iter().map(|((mode, oid), path)| (*mode, oid, *path)))?;
-        let result = self.tree("result")?;
 
         let time = repo.objects()?.commit(base)?.time;
         let who = "git-agent <apply@git-agent.invalid>";
         let commit = commit_bytes(&ours, std::slice::from_ref(base), who, time, "The working tree");
         let commit =
             self.call("hash-object", "none").args(["-t", "commit", "-w", "--stdin"]).input(commit).text()?;
+        // From an empty folder without an index: no attribute of the run's names a merge driver.
         let answer = self
-            .call("merge-tree", "none")
+            .call_void("merge-tree", "none")
             .args(["--write-tree", "--name-only", "--no-messages", "-z"])
             .args([commit.as_str(), snapshot.as_str()])
             .run()?;
         let mut parts = answer.stdout.split(|b| *b == 0).filter(|p| !p.is_empty());
         let merged = parts.next().map(|p| String::from_utf8_lossy(p).into_owned()).unwrap_or_default();
         match answer.status {
-            0 if merged == result.as_str() => Ok(Some(Content { ours, result })),
             0 => {
                 let merged: Oid = merged.parse().map_err(Failure::fatal)?;
+                self.take_merged(&ours, &merged, touched)?;
+                files::copy_keep_mtime(&self.dir.path().join("ours"), &self.dir.path().join("result"))
+                    .map_err(|e| Failure::fatal("a temporary index could not be copied").because(e))?;
+                let new: Vec<_> = touched.iter().map(|t| (side(true, t), &t.change.path)).collect();
+                self.add("result", new.iter().map(|((mode, oid), path)| (*mode, oid, *path)))?;
+                let result = self.tree("result")?;
+                if merged == result {
+                    return Ok(Some(Content { ours, result }));
+                }
                 let answer = self
                     .call("diff-tree", "none")
                     .args(["-r", "-z", "--name-only", "--no-renames"])
@@ -189,8 +205,13 @@ impl Scratch {
                 Ok(None)
             }
             1 => {
+                let edited: BTreeSet<&[u8]> =
+                    touched.iter().filter(|t| t.merged.is_some()).map(|t| t.change.path.as_slice()).collect();
                 let paths: BTreeSet<&[u8]> = parts.collect();
-                refused.extend(paths.into_iter().map(|p| Refused::new(p, "conflicts with HEAD".into())));
+                refused.extend(paths.into_iter().map(|p| {
+                    let with = if edited.contains(p) { "your edit" } else { "HEAD" };
+                    Refused::new(p, format!("conflicts with {with}"))
+                }));
                 Ok(None)
             }
             _ => Err(answer.success().err().map_or_else(
@@ -198,6 +219,84 @@ impl Scratch {
                 Failure::from,
             )),
         }
+    }
+
+    /// What is really on disk at the paths that are to be merged, as git would store it.
+    fn real(&self, touched: &mut [Touched]) -> Result<(), Failure> {
+        let mut of: BTreeMap<Vec<u8>, &mut Merged> =
+            touched.iter_mut().filter_map(|t| Some((t.change.path.clone(), t.merged.as_mut()?))).collect();
+        if of.is_empty() {
+            return Ok(());
+        }
+        // With the base's entry in place, so that line ends are turned as git add would.
+        let input: Vec<u8> = of.keys().flat_map(|p| [p.as_slice(), b"\0"].concat()).collect();
+        self.call("update-index", "base").args(["-z", "--stdin"]).input(input).output()?;
+        let listed = self.call("ls-files", "base").args(["-s", "-z"]).output()?;
+        for line in listed.split(|b| *b == 0) {
+            let Some(tab) = line.iter().position(|b| *b == b'\t') else { continue };
+            let Some(merged) = of.get_mut(&line[tab + 1..]) else { continue };
+            let words = String::from_utf8_lossy(&line[..tab]).into_owned();
+            let mut words = words.split(' ');
+            let mode = words.next().and_then(|m| u32::from_str_radix(m, 8).ok());
+            let oid = words.next().and_then(|o| o.parse().ok());
+            merged.real = mode.zip(oid);
+        }
+        Ok(())
+    }
+
+    /// What the merge made of the edited paths.
+    fn take_merged(&self, ours: &Oid, merged: &Oid, touched: &mut [Touched]) -> Result<(), Failure> {
+        if touched.iter().all(|t| t.merged.is_none()) {
+            return Ok(());
+        }
+        let differences: BTreeMap<Vec<u8>, (u32, Oid)> =
+            self.between(ours, merged)?.into_iter().map(|c| (c.path, (c.new_mode, c.new))).collect();
+        for t in touched {
+            if let Some(m) = &mut t.merged {
+                m.result = differences.get(&t.change.path).cloned().or_else(|| m.real.clone());
+                t.already = m.result == m.real;
+            }
+        }
+        Ok(())
+    }
+
+    fn between(&self, from: &Oid, to: &Oid) -> Result<Vec<Change>, Failure> {
+        let answer = self
+            .call("diff-tree", "none")
+            .args(["-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--ignore-submodules=none"])
+            .args([from.as_str(), to.as_str()])
+            .output()?;
+        change::parse(&answer).ok_or_else(|| Failure::fatal("git diff-tree answered something unexpected"))
+    }
+
+    /// The whole of what lands where something is merged: its digest, and the merged paths as a diff for eyes.
+    pub fn second_look(&self, content: &Content, touched: &[Touched]) -> Result<(Digest, Vec<u8>), Failure> {
+        let changes = self.between(&content.ours, &content.result)?;
+        let digest = change::digest_with(&changes, |oid| {
+            Ok(Digest::of(&self.call("cat-file", "none").args(["blob", oid.as_str()]).output()?))
+        })?;
+        let diff = self
+            .call_void("diff-tree", "none")
+            .env("GIT_LITERAL_PATHSPECS", "1")
+            .args([
+                "-r",
+                "-p",
+                "--full-index",
+                "--no-renames",
+                "--no-ext-diff",
+                "--no-textconv",
+                "--no-color",
+            ])
+            .args(["--src-prefix=a/", "--dst-prefix=b/", "-U3"])
+            .args(["--end-of-options", content.ours.as_str(), content.result.as_str(), "--"])
+            .args(
+                touched
+                    .iter()
+                    .filter(|t| t.merged.is_some())
+                    .map(|t| std::ffi::OsStr::from_bytes(&t.change.path)),
+            )
+            .output()?;
+        Ok((digest, diff))
     }
 
     fn patch(&self, content: &Content, binary: bool) -> Result<Vec<u8>, Error> {
@@ -246,17 +345,18 @@ impl Scratch {
         Ok(())
     }
 
-    /// Refuses paths that go through a filter whose program the tree itself could supply: only what the
+    /// Returns the paths that go through LFS. Refuses paths that go through a filter whose program the tree itself could supply: only what the
     /// person's own configuration names by an absolute path or finds on PATH is started.
     pub fn filters(
         &self,
         repo: &Repo,
         touched: &[Touched],
         refused: &mut Vec<Refused>,
-    ) -> Result<(), Failure> {
+    ) -> Result<BTreeSet<Vec<u8>>, Failure> {
         let input = list(touched);
+        let mut through_lfs = BTreeSet::new();
         if input.is_empty() {
-            return Ok(());
+            return Ok(through_lfs);
         }
         let call = self.call_void("check-attr", "result").args(["--cached", "-z", "--stdin", "filter"]);
         let answer = call.input(input).output()?;
@@ -265,6 +365,9 @@ impl Scratch {
         let mut known: BTreeMap<&[u8], Option<&str>> = BTreeMap::new();
         for triple in words.chunks_exact(3) {
             let (path, name) = (triple[0], triple[2]);
+            if name == b"lfs" {
+                through_lfs.insert(path.to_vec());
+            }
             let relative = known.entry(name).or_insert_with(|| {
                 let name = String::from_utf8_lossy(name);
                 ["process", "smudge"]
@@ -281,24 +384,24 @@ impl Scratch {
                 refused.push(Refused::new(path, why));
             }
         }
-        Ok(())
+        Ok(through_lfs)
     }
 
     /// Writes the new files into the stage, as a checkout of the result would.
-    pub fn stage(&self, touched: &[Touched], stage: &Stage) -> Result<(), Failure> {
+    pub fn stage(&self, touched: &[Touched], slot: &Slot) -> Result<(), Failure> {
         let input = list(touched);
         if input.is_empty() {
             return Ok(());
         }
         let mut prefix = std::ffi::OsString::from("--prefix=");
-        prefix.push(stage.successors());
+        prefix.push(slot.successors());
         prefix.push("/");
         let fail = || Failure::fatal("the new files could not be written; nothing was changed");
         let call = self.call_void("checkout-index", "result").arg(prefix).args(["-q", "-z", "--stdin"]);
         call.input(input).output().map_err(|e| fail().because(e))?;
         for t in touched.iter().filter(|t| lands(t)) {
             let path = &t.change.path;
-            let made = stage.successor(path).map_err(|e| fail().because(e))?;
+            let made = slot.successor(path).map_err(|e| fail().because(e))?;
             if !made.is_some_and(|m| m.is_file() || (m.is_symlink() && t.change.new_mode == 0o120_000)) {
                 return Err(fail().because(format!("git made no file for {}", quote_path(path))));
             }

@@ -1,14 +1,17 @@
 //! The ground on which a change lands: the state of the repository and of every path that the change
 //! touches. Reads only.
 
+use super::Operation;
 use super::content::Scratch;
-use super::{Operation, Refused};
+use super::record::Staged;
+use super::refusal::Refused;
+use super::steps::{self, Step};
 use crate::git::{Repo, Version};
 use crate::ledger::change::{Change, GITLINK};
-use crate::model::Failure;
+use crate::model::{Failure, Oid};
 use crate::ops::snapshot::refused_by_git;
 use crate::os::files::{self, Dir, Meta};
-use crate::os::place::{self, Step};
+use crate::os::place;
 use crate::text::quote_path;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -57,6 +60,19 @@ pub(in crate::ops) fn quiet(repo: &Repo) -> Result<PathBuf, Failure> {
     Ok(top.to_owned())
 }
 
+/// What the index has of these paths, as `ls-files -s` has it, or nothing.
+pub(super) fn staged(repo: &Repo, top: &Path, paths: &[&[u8]]) -> Result<Vec<Staged>, Failure> {
+    let mut found: BTreeMap<&[u8], String> = paths.iter().map(|p| (*p, String::new())).collect();
+    let listed = repo.call("ls-files").args(["-s", "-z"]).current_dir(top).output()?;
+    for line in listed.split(|b| *b == 0) {
+        let Some(tab) = line.iter().position(|b| *b == b'\t') else { continue };
+        if let Some(entry) = found.get_mut(&line[tab + 1..]) {
+            entry.push_str(&String::from_utf8_lossy(&line[..tab]));
+        }
+    }
+    Ok(found.into_iter().map(|(path, entry)| Staged { path: path.to_vec(), entry }).collect())
+}
+
 fn in_refs(repo: &Repo, name: &str) -> Result<bool, Failure> {
     Ok(repo.ref_format()? == crate::git::RefFormat::Reftable && repo.commit_of(name)?.is_some())
 }
@@ -69,6 +85,17 @@ pub(super) struct Touched {
     pub was: Option<Meta>,
     /// Already as the result has it.
     pub already: bool,
+    /// Set where the change is merged into what the person edited.
+    pub merged: Option<Merged>,
+}
+
+/// A path that the person edited and into which the change is merged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Merged {
+    /// What is there, as git would store it: mode and blob.
+    pub real: Option<(u32, Oid)>,
+    /// What comes.
+    pub result: Option<(u32, Oid)>,
 }
 
 impl Touched {
@@ -122,6 +149,7 @@ impl Ground {
         &self,
         scratch: &Scratch,
         changes: Vec<Change>,
+        merge: bool,
         refused: &mut Vec<Refused>,
     ) -> Result<Vec<Touched>, Failure> {
         let mut looked = Vec::new();
@@ -155,7 +183,19 @@ impl Ground {
             let as_result = if change.is_deleted() { absent } else { !unlike_result.contains(&change.path) };
             let as_base = if change.is_added() { absent } else { !unlike_base.contains(&change.path) };
             if !as_result && !as_base {
-                refused.push(Refused::new(&change.path, edited(&change, found.as_ref())));
+                // Only a file that was one and is to be one can be merged.
+                let file = |mode: u32| mode & 0o170_000 == 0o100_000;
+                let mergeable = file(change.old_mode) && file(change.new_mode);
+                if merge && mergeable && found.is_some_and(|m| m.is_file()) {
+                    touched.push(Touched {
+                        change,
+                        was: found,
+                        already: false,
+                        merged: Some(Merged::default()),
+                    });
+                } else {
+                    refused.push(Refused::new(&change.path, edited(&change, found.as_ref())));
+                }
                 continue;
             }
             // With core.fileMode=false git sees no difference between the two; the bit lands all the same.
@@ -164,7 +204,7 @@ impl Ground {
                 && change.old == change.new
                 && found.is_some_and(|m| m.is_file() && executable(m.mode) != executable(change.new_mode));
             let was = found.filter(|m| !m.is_dir());
-            touched.push(Touched { change, was, already: as_result && !bit_lacks });
+            touched.push(Touched { change, was, already: as_result && !bit_lacks, merged: None });
         }
         Ok(touched)
     }
@@ -210,6 +250,13 @@ impl Ground {
         // Deepest first, so that each is empty when its turn comes.
         takes.sort_by(|a: &Step, b: &Step| step_path(b).cmp(step_path(a)));
         takes.dedup();
+        let taken: BTreeSet<Vec<u8>> = takes.iter().map(|t| step_path(t).to_vec()).collect();
+        let created: BTreeSet<&[u8]> = landing
+            .iter()
+            .filter(|t| t.operation() == Operation::Create)
+            .map(|t| t.change.path.as_slice())
+            .collect();
+        takes.extend(steps::emptied(&self.tree, &vacated, &taken, &created)?);
         let made = ways.into_iter().filter(|(_, way)| *way == Way::ToMake);
         let mut steps = removals;
         steps.extend(takes);
@@ -307,7 +354,7 @@ impl Ground {
                     None => {}
                 }
             }
-            takes.push(Step::TakeFolder { path: folder, was: meta.id });
+            takes.push(Step::TakeFolder { path: folder, was: meta.id, must: true });
         }
         Ok(None)
     }

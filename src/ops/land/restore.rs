@@ -38,7 +38,7 @@ impl Restore {
             change: change::digest(repo, &changes)?,
             ..done
         };
-        let back = survey(repo, back).map_err(|failure| {
+        let back = survey(repo, back, false).map_err(|failure| {
             if failure.kind != Kind::Conflict {
                 return failure;
             }
@@ -66,6 +66,6 @@ impl Restore {
             let tip = last()?;
             return Ok(super::landed(self.back, Vec::new(), tip));
         }
-        place(repo, self.back, None, |_, _, _| last())
+        place(repo, self.back, None, None, last)
     }
 }

@@ -30,6 +30,9 @@ fn main() {
         rows.push(bench.snapshot(&repo, files));
         rows.push(bench.list(&repo, files));
     }
+    for operations in [10, 1_600, 20_000] {
+        rows.push(bench.apply(operations));
+    }
     if json {
         let rows: Vec<_> = rows
             .iter()
@@ -160,6 +163,55 @@ impl Bench {
             theirs,
             against: "git status -uall",
             note: "digest, import and event included".into(),
+        }
+    }
+
+    /// Half of the operations change a file, a quarter each creates and deletes one. Undone between rounds, on both sides.
+    fn apply(&self, operations: usize) -> Row {
+        let name = format!("repo-apply-{operations}");
+        let repo = self.dir.join(&name);
+        std::fs::rename(self.repository(operations * 2), &repo).expect("a name for it");
+        let script = format!(
+            "for n in $(seq 0 {}); do f=src/$((n / 50))/$n.txt; case $((n % 4)) in 0) rm $f;; 1) echo new >$f.new;; \
+             *) echo more >>$f;; esac; done",
+            operations - 1
+        );
+        self.agent(&repo, &["spawn", "--role", "developer", "--run", "change", "--", "bash", "-c", &script]);
+        let said = |args: &[&str]| {
+            let mut command = self.command(env!("CARGO_BIN_EXE_git-agent"), &repo);
+            command.args(args).stdout(Stdio::piped()).output().expect("git-agent starts").stdout
+        };
+        let review: serde_json::Value =
+            serde_json::from_slice(&said(&["review", "change", "--json"])).expect("a review");
+        self.git(&repo, &["config", "--global", "agent.approve", "unattended"]);
+        let digest = review["digest"].as_str().expect("a digest").to_owned();
+        self.agent(&repo, &["review", "change", "--approve", "--digest", &digest]);
+        let patch = self.dir.join(format!("{name}.patch"));
+        std::fs::write(&patch, said(&["review", "change", "--diff"])).expect("a patch");
+        let other = self.dir.join(format!("{name}-other"));
+        let (from, to) = (repo.to_string_lossy(), other.to_string_lossy());
+        self.git(&self.dir, &["clone", "-q", &from, &to]);
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for round in 0..=ROUNDS.min(5) {
+            let start = Instant::now();
+            self.agent(&repo, &["apply", "change"]);
+            let middle = Instant::now();
+            self.git(&other, &["apply", "--whitespace=nowarn", &patch.to_string_lossy()]);
+            let end = Instant::now();
+            if round > 0 {
+                ours.push((middle - start).as_secs_f64() * 1e3);
+                theirs.push((end - middle).as_secs_f64() * 1e3);
+            }
+            self.agent(&repo, &["apply", "--undo", "change"]);
+            self.git(&other, &["checkout", "-q", "--", "."]);
+            self.git(&other, &["clean", "-qfd"]);
+        }
+        Row {
+            work: format!("apply, {operations} operations"),
+            ours: median(ours),
+            theirs: median(theirs),
+            against: "git apply",
+            note: "journal, sync and event included".into(),
         }
     }
 

@@ -4,6 +4,10 @@
 #   tests/long.sh repo PATH...   one whole run through a clone of each repository: scripted edits, finish,
 #                                review, round trip of the diff, apply, prune; the main tree byte for byte
 #   tests/long.sh kill [N]       N random SIGKILLs of spawn in a repository of 10,000 files (default 100)
+#   tests/long.sh pairs N PATH   N commit pairs of a clone's history: what an apply makes of the first tree is what a
+#                                checkout of the second makes
+#   tests/long.sh matrix         apply, undo and recovery killed at every system call; random trees against a model
+#   tests/long.sh big [N]        N random SIGKILLs of an apply of 1,600 operations (default 50)
 #
 # Uses git-agent from PATH, else target/release, else target/debug.
 set -euo pipefail
@@ -121,8 +125,77 @@ kills() { # N
     ((bad == 0))
 }
 
+# A landing from A to B: a run that makes B of A, approved by digest, applied; then git is asked with B's index.
+pairs() { # N PATH
+    local work="$scratch/pairs" tool="$scratch/other" n=0 bad=0 refused=0 from to digest
+    git clone -q --no-hardlinks "$2" "$work"
+    git clone -q --no-hardlinks "$2" "$tool"
+    cd "$work"
+    git config advice.detachedHead false
+    while read -r to from; do
+        git checkout -q -f --detach "$from" && git clean -qfdx
+        git -C "$tool" checkout -q -f --detach "$to" && git -C "$tool" clean -qfdx
+        # The engine: exactly the other tree, files and all.
+        git-agent spawn --role developer --run pair -- bash -c "git ls-files -z | xargs -0 rm -f --; find . -mindepth 1 \
+            -type d -empty ! -path './.git*' -delete; cd '$tool' && git archive HEAD | tar -x -C \"\$OLDPWD\"" \
+            >/dev/null 2>"$scratch/talk" || { refused=$((refused + 1)); git-agent discard pair >/dev/null 2>&1 || true; continue; }
+        digest=$(git-agent review pair --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["digest"])')
+        if git-agent review pair --approve --digest "$digest" 2>/dev/null && git-agent apply pair >/dev/null 2>"$scratch/talk"; then
+            n=$((n + 1))
+            git update-ref --no-deref HEAD "$to" && git read-tree "$to"
+            [[ -z $(git status --porcelain) ]] || { bad=$((bad + 1)); say "$from $to differ"; git status --short | head -5; }
+        else
+            refused=$((refused + 1)); head -2 "$scratch/talk"
+        fi
+        git update-ref -d "refs/heads/wt/pair" 2>/dev/null || true
+    done < <(git log --no-merges --format='%H %P' | awk 'NF == 2' | head -n "$1")
+    cd "$here"
+    say "pairs: $n landed as git checks them out, $bad differ, $refused refused"
+    ((bad == 0))
+}
+
+big() { # N
+    local work="$scratch/big" n new=0 digest before
+    git init -q "$work"
+    cd "$work"
+    for n in $(seq 0 31); do
+        mkdir "d$n"
+        for k in $(seq 0 49); do echo "$n $k" >"d$n/$k"; done
+    done
+    git add -A && git commit -qm first
+    git-agent spawn --role developer --run big -- bash -c 'for f in d*/*; do case $((RANDOM % 4)) in 0) rm $f;; 1) mv $f $f.x;;
+        *) echo more >>$f;; esac; done' >/dev/null 2>&1
+    digest=$(git-agent review big --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["digest"])')
+    git-agent review big --approve --digest "$digest" 2>/dev/null
+    echo mine >mine
+    before=$(fingerprint .)
+    for n in $(seq 1 "$1"); do
+        git-agent apply big >/dev/null 2>&1 &
+        local pid=$!
+        sleep "0.$(printf '%03d' $((RANDOM % 600)))"
+        kill -9 $pid 2>/dev/null || true
+        wait $pid 2>/dev/null || true
+        case $(git-agent list --all --porcelain 2>/dev/null | awk -F'\t' '$2 == "big" { print $3 }') in
+            applied) new=$((new + 1)); git-agent apply --undo big >/dev/null || die "undo" ;;
+            approved) ;;
+            *) die "a third state" ;;
+        esac
+        [[ $before == "$(fingerprint .)" ]] || die "round $n: the tree is neither old nor new"
+    done
+    cd "$here"
+    say "big: $1 kills, $new of them after the landing, 0 bad states"
+}
+
+matrix() {
+    cd "$here"
+    cargo test --test it -- --ignored --nocapture --test-threads=2 full_matrix many_random_trees
+}
+
 case ${1:-} in
+    pairs) pairs "${2:?N}" "$(realpath "${3:?PATH}")" ;;
+    big) big "${2:-50}" ;;
+    matrix) matrix ;;
     repo) shift; for path; do one_repository "$path"; done ;;
     kill) kills "${2:-100}" ;;
-    *) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 129 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 129 ;;
 esac

@@ -74,7 +74,7 @@ fn take(
         return Ok(Finished { result, unchanged: true, notes: Vec::new() });
     }
     let mut notes = Vec::new();
-    record(run, &result, disk.agent_head.as_ref(), now, &mut notes)?;
+    record(run, &result, disk.agent_head.as_ref(), &disk.kept, now, &mut notes)?;
     Ok(Finished { result, unchanged: false, notes })
 }
 
@@ -97,6 +97,7 @@ fn record(
     run: &mut Open<'_>,
     result: &RunResult,
     agent_head: Option<&Oid>,
+    kept: &[(String, Oid)],
     now: i64,
     notes: &mut Vec<String>,
 ) -> Result<(), Failure> {
@@ -136,6 +137,11 @@ fn record(
             Some(old) => transaction.update(&name, head, &old),
             None => transaction.create(&name, head),
         };
+    }
+    for (name, commit) in kept {
+        if run.repo.ref_tip(name)?.is_none() {
+            transaction = transaction.create(name, commit);
+        }
     }
     match transaction.commit(run.repo, "agent: result") {
         Ok(()) => {

@@ -5,6 +5,7 @@
 
 mod agent;
 mod look;
+mod modules;
 mod names;
 
 pub use names::refused_by_git;
@@ -39,6 +40,8 @@ pub struct OnDisk {
     pub report: Report,
     /// The agent's own last commit, when it made any and they could be kept.
     pub agent_head: Option<Oid>,
+    /// Commits of submodules that only this run had: refs that keep them, by full name.
+    pub kept: Vec<(String, Oid)>,
 }
 
 /// One snapshot being taken: the scratch folder and the cage that may write nothing else.
@@ -121,12 +124,14 @@ impl<'a, 'r> Shot<'a, 'r> {
         let base_tree = self.run.repo.objects()?.commit(&self.run.folder.base)?.tree;
         let shown: Paths = stripped.iter().chain(&tracked.modules).cloned().collect();
         let tree = self.write_tree(&shown, &present, &gone, &modules, &base_tree, &mut report)?;
+        let kept = self.keep_modules(&modules, &base_tree, &tree, &mut report)?;
+        self.module_urls(&base_tree, &tree, &mut report)?;
         if tree != base_tree {
             self.import(&tree, limits)?;
             lfs::bring_home(self.run, &base_tree, &tree, &mut report)?;
         }
         self.report_stripped(&stripped, &base_tree, &tree, &mut report)?;
-        Ok(OnDisk { tree, report, agent_head })
+        Ok(OnDisk { tree, report, agent_head, kept })
     }
 
     /// git on the tree, with the git dir that we wrote.
@@ -325,6 +330,15 @@ impl<'a, 'r> Shot<'a, 'r> {
         let bounds = Bounds { pack, contents, time };
         quarantine.receive(sender, format!("{tip}\n^{base}\n").as_bytes(), bounds)?;
         quarantine.connected(&[tip], &[base], time)?;
+        Ok(quarantine.release()?)
+    }
+
+    /// A history that has nothing to do with ours, whole.
+    fn receive_whole(&self, sender: Call, tip: &Oid, most: u64, time: Duration) -> Result<(), Failure> {
+        let quarantine = Quarantine::new(self.run.repo, self.run.folder.run.as_str())?;
+        let bounds = Bounds { pack: most, contents: most.saturating_mul(4), time };
+        quarantine.receive(sender, format!("{tip}\n").as_bytes(), bounds)?;
+        quarantine.connected(&[tip], &[], time)?;
         Ok(quarantine.release()?)
     }
 }

@@ -98,6 +98,25 @@ impl<'s> Ground<'s> {
             .collect()
     }
 
+    /// The calls around the event: the last program that is started before the journal goes, and the journal's going.
+    fn around_the_event(&self) -> Vec<(String, usize)> {
+        let (_, log) = self.traced(&[format!("--trace={}", CALLS.join(","))], "apply r1");
+        let mut counts = std::collections::BTreeMap::new();
+        let mut started = None;
+        for line in log.lines() {
+            let Some((name, _)) = line.split_once('(') else { continue };
+            let count = counts.entry(name.to_owned()).or_insert(0_usize);
+            *count += 1;
+            if ["clone3", "clone", "vfork"].contains(&name) {
+                started = Some((name.to_owned(), *count));
+            }
+            if name.starts_with("unlink") && line.contains("agent/apply/journal\"") {
+                return started.into_iter().chain([(name.to_owned(), *count)]).collect();
+            }
+        }
+        panic!("no journal was closed:\n{log}");
+    }
+
     /// The same without most of those of which there are many alike.
     fn some_calls(&self, words: &str, stride: usize) -> Vec<(String, usize)> {
         let all = self.calls(words);
@@ -200,23 +219,14 @@ fn recovery_is_killed(stride: usize) {
     let mut ground = Ground::new(&sandbox, EVERYTHING);
     let calls = ground.calls("apply r1");
     ground.undo();
-    // Points that leave something: the last name changed, after the third line, and half way of each.
+    // Points that leave something: half way, the last name changed, before the event and after it.
+    let around = ground.around_the_event();
+    ground.undo();
     let renames = calls.iter().filter(|(c, _)| c == "renameat2").count();
-    let syncs = calls.iter().filter(|(c, _)| c == "fsync" || c == "syncfs").count();
-    let points = [
-        ("renameat2", renames / 3),
-        ("renameat2", renames - 1),
-        ("fsync", syncs.saturating_sub(6)),
-        ("clone3", 0),
-    ];
-    for (call, n) in points {
-        let n = if n == 0 { calls.iter().filter(|(c, _)| c == call).count().saturating_sub(1) } else { n };
-        if n == 0 || !ground.kill(call, n, "apply r1") {
-            if ground.settles("not killed") {
-                ground.undo();
-            }
-            continue;
-        }
+    let half = [("renameat2".to_owned(), renames / 3), ("renameat2".to_owned(), renames - 1)];
+    for (call, n) in half.iter().chain(&around) {
+        let (call, n) = (call.as_str(), *n);
+        assert!(ground.kill(call, n, "apply r1"), "{call} {n}: not reached");
         let recovery = ground.calls("recover");
         if ground.settles("recovered") {
             ground.undo();

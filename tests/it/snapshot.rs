@@ -39,7 +39,7 @@ fn contents(root: &Path, readable_to: Option<&Sandbox>) -> BTreeMap<PathBuf, Con
 
 /// Extracts a run's snapshot and compares it with its tree; `but` are paths that the tree may have more.
 #[track_caller]
-fn exact(repo: &Repo<'_>, run: &str, but: &[&str]) {
+pub fn exact(repo: &Repo<'_>, run: &str, but: &[&str]) {
     let snapshot = repo.show(run)["result"]["snapshot"].as_str().unwrap().to_owned();
     let out = repo.sandbox.dir().join(format!("extracted-{run}"));
     std::fs::create_dir(&out).unwrap();
@@ -83,7 +83,7 @@ fn said((kind, exec, bytes): &Content) -> String {
 }
 
 /// A project in which there is something of every kind to change.
-fn ground(sandbox: &Sandbox) -> Repo<'_> {
+pub fn ground(sandbox: &Sandbox) -> Repo<'_> {
     let repo = sandbox.repo();
     for name in [
         "mod",
@@ -126,13 +126,13 @@ fn ground(sandbox: &Sandbox) -> Repo<'_> {
 }
 
 /// What the last result says that the snapshot cannot hold.
-fn report(repo: &Repo<'_>, run: &str) -> serde_json::Value {
+pub fn report(repo: &Repo<'_>, run: &str) -> serde_json::Value {
     let shown = repo.show(run);
     let last = shown["events"].as_array().unwrap().iter().rfind(|e| e["kind"] == "result").unwrap();
     last["body"]["report"].clone()
 }
 
-fn list(repo: &Repo<'_>, run: &str, key: &str) -> Vec<String> {
+pub fn list(repo: &Repo<'_>, run: &str, key: &str) -> Vec<String> {
     let report = report(repo, run);
     report[key]["first"]
         .as_array()
@@ -140,7 +140,7 @@ fn list(repo: &Repo<'_>, run: &str, key: &str) -> Vec<String> {
         .unwrap_or_default()
 }
 
-fn notes(repo: &Repo<'_>, run: &str) -> String {
+pub fn notes(repo: &Repo<'_>, run: &str) -> String {
     let report = report(repo, run);
     format!("{} {}", report["repaired"], report["notes"])
 }
@@ -692,7 +692,7 @@ git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),nowhere
         "{changed:?}"
     );
     let said = list(&repo, "r", "submodules");
-    assert_eq!(said.len(), 5, "{said:?}");
+    assert_eq!(said.len(), 6, "{said:?}");
 }
 
 #[test]

@@ -165,11 +165,8 @@ impl Shot<'_, '_> {
                 candidates.insert(path.clone());
                 report.submodules.push(format!("{} (removed)", quote_path(path)));
             } else if self.has_repository(path) {
+                // What it came to is told when the tree is written.
                 with_repository.insert(path.clone());
-                report.submodules.push(format!(
-                    "{} (has a repository: its files and new commits are in the tree only)",
-                    quote_path(path)
-                ));
             } else if candidates.iter().any(|c| c.starts_with(&[path.as_slice(), b"/"].concat())) {
                 report.submodules.push(format!("{} (replaced by plain files)", quote_path(path)));
             }

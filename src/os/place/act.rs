@@ -244,7 +244,7 @@ impl Slot {
                 match self.look(&InSlot(slot))? {
                     Some(now) if put.is_untouched(&now) => Ok(None),
                     // Saved in this very moment: it goes where it was saved to.
-                    _ => self.exchange(slot, path, side).map_err(Why::from).and_then(|()| edited(slot)),
+                    _ => self.exchange(slot, path, side).and_then(|()| edited(slot)),
                 }
             }
             (None, Some(l)) if l.id.ino != put.ino => self.return_to(path, slot),

@@ -144,10 +144,12 @@ fn half_an_exchange_without_the_call_for_it() {
     }
 }
 
+type Edit = fn(&Path);
+
 #[test]
 fn what_is_edited_meanwhile_stays_where_it_was_saved() {
     for whole in [true, false] {
-        let edits: &[(&str, fn(&Path), &str)] = &[
+        let edits: &[(&str, Edit, &str)] = &[
             // In place, and as editors do it.
             ("n", |p| std::fs::write(p, "edited meanwhile").unwrap(), ""),
             ("a", |p| std::fs::write(p, "edited meanwhile").unwrap(), "new/a"),

@@ -243,6 +243,8 @@ pub enum Ended {
     Signal(i32),
     /// By us, at the wall clock limit of this many seconds.
     Timeout(u64),
+    /// By us, because it had nearly filled the disk.
+    Full,
     /// By us, because somebody asked (`git agent stop`, a signal to the supervisor).
     Stopped,
     /// Nobody saw it end: the supervisor died, or no engine was running (`git agent finish`).

@@ -3,7 +3,7 @@
 use super::{Open, confine, spawn, switch};
 use crate::git::Repo;
 use crate::model::{CageReport, Failure, RunName};
-use crate::os::cage::{self, Cage, CageSpec};
+use crate::os::cage::{Cage, CageSpec};
 use crate::os::files;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ pub struct Shown {
     pub name: RunName,
     /// Whether an engine was started in it; else it is how the next would be.
     pub started: bool,
-    /// The tier, or what the machine lacks.
-    pub tier: Result<String, String>,
+    /// The tier; `none` or `outer` where the person switched the cage off.
+    pub tier: String,
     /// What the cage is made from.
     pub spec: Value,
 }
@@ -46,21 +46,30 @@ pub fn read(repo: &Repo, word: &str) -> Result<Shown, Failure> {
     if let Some(bytes) = files::read_bounded(&path, MOST).map_err(|e| fail(e.to_string()))? {
         let mut value: Value = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
         let tier = value["tier"].as_str().unwrap_or("unknown").to_owned();
-        return Ok(Shown { name, started: true, tier: Ok(tier), spec: value["cage"].take() });
+        return Ok(Shown { name, started: true, tier, spec: value["cage"].take() });
     }
     let run = Open::named(repo, word)?;
-    let cage = confine::engine(&run, Vec::new())?;
-    let tier = match switch::cage(repo.config()?)?.tier() {
-        Some(switched_off) => Ok(switched_off.to_owned()),
-        None => cage::probe().tier().map(|t| t.as_str().to_owned()).map_err(|e| e.to_string()),
+    let held = confine::engine(&run, Vec::new())?;
+    let tier = match (switch::cage(repo.config()?)?.tier(), &held.chosen) {
+        (Some(switched_off), _) => switched_off.to_owned(),
+        (None, chosen) => chosen.as_ref().map_or("none", |c| c.tier.as_str()).to_owned(),
     };
-    Ok(Shown { name, started: false, tier, spec: plain(cage.spec())? })
+    Ok(Shown { name, started: false, tier, spec: plain(held.cage.spec())? })
 }
 
 fn plain(spec: &CageSpec) -> Result<Value, Failure> {
     let value = serde_json::to_value(spec)
         .map_err(|e| Failure::fatal("a path of the cage cannot be shown").because(e.to_string()))?;
-    Ok(readable(value))
+    let mut value = readable(value);
+    // What was asked for and what came of it are one list for a reader; what came of it counts.
+    if let Some(map) = value.as_object_mut()
+        && let Some(Value::Object(wish)) = map.remove("wish")
+    {
+        wish.into_iter().for_each(|(key, asked)| {
+            map.entry(key).or_insert(asked);
+        });
+    }
+    Ok(value)
 }
 
 /// Strings of the system's kind as text, and pairs of them as `NAME=value`, without the values of logins.
@@ -97,11 +106,13 @@ fn bytes(value: &Value) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::cage::Wish;
 
     #[test]
     fn names_and_values_are_text_and_logins_stay_hidden() {
         let env = vec![("A".into(), "b c".into()), ("X_API_KEY".into(), "k".into())];
-        let value = plain(&CageSpec { env, ..CageSpec::default() }).unwrap();
+        let value =
+            plain(&CageSpec { wish: Wish { env, ..Wish::default() }, ..CageSpec::default() }).unwrap();
         assert_eq!(value["env"], json!(["A=b c", "X_API_KEY=(hidden)"]));
         assert_eq!(value["network"], "open");
     }

@@ -1,11 +1,15 @@
 //! The cage of a run: what it shows and lets be written. Two kinds, one for git on the run's data, which may
 //! write exactly what a step needs, and one for engines.
 
-use super::{Open, standing, switch};
+use super::tier::{self, Chosen};
+use super::{Open, spawn, standing, switch};
 use crate::git::{Call, Repo};
 use crate::model::{CageReport, Failure, Isolation, Kind};
-use crate::os::cage::{Cage, CageError, CageSpec, Facts, RunDirs, Wish, environment};
+use crate::os::cage::{
+    Cage, CageError, CageSpec, Facts, Limits, Network, PROXY_PORT, RunDirs, Tier, Wish, environment,
+};
 use crate::os::{files, process};
+use crate::policy::{self, Policy};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +29,13 @@ const WRITABLE: &[&str] = &[
     "store/worktrees",
 ];
 
+/// Fixed files below those. An engine that replaced one could make git read what it wrote, also git that a
+/// person starts in the tree.
+const PINNED: &[&str] = &["tree/.git", "store/worktrees/tree/commondir", "store/worktrees/tree/gitdir"];
+
+/// Most processes and threads of an engine, where they can be counted a run.
+const PROCESSES: u64 = 8192;
+
 /// How deep alternates may name alternates (git's own limit).
 const ALTERNATES_DEPTH: usize = 5;
 
@@ -38,16 +49,28 @@ pub fn plumbing(run: &Open<'_>, write: &[PathBuf]) -> Result<Cage, Failure> {
     let mut read = shown(run.repo)?;
     read.extend([run.layout.tree(), run.layout.store()]);
     let wish = wish(run, read, write.to_vec(), env)?;
-    if crate::os::cage::probe().tier().is_err() && switch::cage(run.repo.config()?)? != switch::Cage::On {
+    let Some(tier) = tier::plumbing() else {
+        if switch::cage(run.repo.config()?)? == switch::Cage::On {
+            return Err(tier::none());
+        }
         // This machine holds nothing, and the person knows: what git is told about the tree still comes from us.
         let (env, cwd) = (wish.env, wish.cwd);
-        return Ok(Cage::none(CageSpec { env, cwd, identity: wish.identity, ..CageSpec::default() })?);
-    }
-    build(&wish)
+        return Ok(Cage::none(Wish { env, cwd, identity: wish.identity, ..Wish::default() }));
+    };
+    build(&Wish { tier, ..wish })
+}
+
+/// A cage for an engine, and what a person is told about it.
+#[derive(Debug)]
+pub struct Held {
+    /// The cage.
+    pub cage: Cage,
+    /// Its tier; `None` where the person switched the cage off.
+    pub chosen: Option<Chosen>,
 }
 
 /// The cage for an engine, or for what a person starts in a run's tree.
-pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Cage, Failure> {
+pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Held, Failure> {
     if !run.isolation().has_copy() {
         return standing::cage(run, variables);
     }
@@ -65,23 +88,69 @@ pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Ca
     let mut read = shown(run.repo)?;
     read.push(run.layout.store());
     read.extend(config.personal_all("agent.read").into_iter().map(|p| in_home(p, user.home.as_deref())));
-    let write = WRITABLE.iter().map(|w| run.layout.dir().join(w)).collect();
-    hold(run, wish(run, read, write, env)?)
+    let below = |names: &[&str]| names.iter().map(|n| run.layout.dir().join(n)).collect();
+    let wish = Wish { pins: below(PINNED), ..wish(run, read, below(WRITABLE), env)? };
+    hold(run, wish)
 }
 
 /// The cage of a wish, or none where the person switched it off.
-pub(super) fn hold(run: &Open<'_>, wish: Wish) -> Result<Cage, Failure> {
-    let off = switch::cage(run.repo.config()?)? != switch::Cage::On;
-    if !off {
-        return build(&wish);
+pub(super) fn hold(run: &Open<'_>, mut wish: Wish) -> Result<Held, Failure> {
+    let config = run.repo.config()?;
+    if switch::cage(config)? == switch::Cage::On {
+        let policy = spawn::policy_of(run)?;
+        let chosen = tier::choose(config, minimum(&policy))?;
+        wish.tier = chosen.tier;
+        let counted = wish.identity.is_some() || chosen.tier != Tier::Landlock && !wish.keep_root;
+        wish.limits = Limits { processes: counted.then_some(PROCESSES), ..wish.limits };
+        network(run, &policy, &mut wish);
+        return Ok(Held { cage: build(&wish)?, chosen: Some(chosen) });
     }
-    let mut spec = CageSpec { env: wish.env, cwd: wish.cwd, limits: wish.limits, ..CageSpec::default() };
+    let mut wish = Wish { env: wish.env, cwd: wish.cwd, limits: wish.limits, ..Wish::default() };
     if process::is_root() {
         // The tree belongs to the user that the run would have been.
         let safe = [("COUNT", "1"), ("KEY_0", "safe.directory"), ("VALUE_0", "*")];
-        spec.env.extend(safe.map(|(k, v)| (format!("GIT_CONFIG_{k}").into(), v.into())));
+        wish.env.extend(safe.map(|(k, v)| (format!("GIT_CONFIG_{k}").into(), v.into())));
     }
-    Ok(Cage::none(spec)?)
+    Ok(Held { cage: Cage::none(wish), chosen: None })
+}
+
+/// Refuses what this machine cannot hold, before anything is made.
+pub fn can_hold(repo: &Repo, policy: &Policy) -> Result<(), Failure> {
+    let config = repo.config()?;
+    if switch::cage(config)? == switch::Cage::On {
+        tier::choose(config, minimum(policy))?;
+    }
+    Ok(())
+}
+
+/// The network that the policy leaves an engine.
+fn network(run: &Open<'_>, policy: &Policy, wish: &mut Wish) {
+    wish.network = match policy.network() {
+        policy::Network::Open => Network::Open,
+        policy::Network::Off => Network::Off,
+        policy::Network::Proxy(hosts) => {
+            wish.hosts.clone_from(hosts);
+            wish.refusals = Some(run.layout.host().join("refused.jsonl"));
+            let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+            for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+                wish.env.push((name.into(), proxy.clone().into()));
+                wish.env.push((name.to_lowercase().into(), proxy.clone().into()));
+            }
+            for name in ["NO_PROXY", "no_proxy"] {
+                wish.env.push((name.into(), "localhost,127.0.0.1,::1".into()));
+            }
+            Network::Proxy
+        }
+    };
+}
+
+/// The least tier that a policy accepts.
+fn minimum(policy: &Policy) -> Tier {
+    match policy.tier() {
+        policy::Tier::Landlock => Tier::Landlock,
+        policy::Tier::Namespaces => Tier::Namespaces,
+        policy::Tier::Full => Tier::Full,
+    }
 }
 
 /// Tries what the cage must deny, from inside, before anything else runs there.
@@ -110,7 +179,13 @@ pub fn prove(run: &Open<'_>, cage: &Cage) -> Result<CageReport, Failure> {
             format!("the cage did not hold: '{}' could be written", lost.name),
         ));
     }
-    Ok(CageReport { tier: "landlock".into(), network: "open".into(), canaries })
+    let wish = &cage.spec().wish;
+    let network = match wish.network {
+        Network::Open => "open",
+        Network::Proxy => "proxy",
+        Network::Off => "off",
+    };
+    Ok(CageReport { tier: wish.tier.as_str().into(), network: network.into(), canaries })
 }
 
 /// Puts a git call into a cage, keeping the folder that the call asked for.

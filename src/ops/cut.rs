@@ -83,9 +83,10 @@ pub fn execute<'r>(
     Ok((run, notes))
 }
 
-/// As root the engine gets a user of its own, from the start: what it will own is made for it.
+/// As root the engine gets a user of its own, from the start: what it will own is made for it. Root of a user
+/// namespace that has no other user keeps its number and loses all powers.
 pub(super) fn identity(plan: &Cut) -> Result<(Option<Identity>, Option<Lock>), Failure> {
-    if !process::is_root() {
+    if !process::can_become_others() {
         return Ok((None, None));
     }
     let seed = plan.run.millis() ^ u64::from(std::process::id());

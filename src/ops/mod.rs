@@ -33,6 +33,7 @@ pub mod standing;
 mod store;
 pub mod supervise;
 mod switch;
+mod tier;
 pub mod trust;
 pub mod verdict;
 pub mod vocabulary;

@@ -6,7 +6,7 @@
 use super::engine::{self, EnginePlan};
 use super::standing::{self, Ground};
 pub(super) use super::trust::in_force;
-use super::{Layout, Open, base, cut, making::Making, open};
+use super::{Layout, Open, base, confine, cut, making::Making, open};
 use crate::git::{Branch, RefTip, Repo};
 use crate::ledger::{self, Home, Ledger, Tip};
 use crate::model::{
@@ -156,6 +156,10 @@ pub(super) fn admit(repo: &Repo, request: &Request) -> Result<Admitted, Failure>
     let has_task = request.task.as_ref().is_some_and(|t| !t.is_empty());
     let engine = request.engine.as_deref();
     let engine = engine::choose(&policy, &rule, engine, &request.command, has_task, request.timeout)?;
+    if engine.is_some() {
+        // Before anything is made; asked again for the run's own policy when the engine starts.
+        confine::can_hold(repo, &policy)?;
+    }
     let isolation = standing::choose(&policy, &role, &rule, engine.as_ref(), request)?;
     Ok(Admitted { role, head, policy, in_force, text, notes, has_task, engine, isolation })
 }

@@ -3,7 +3,7 @@
 
 use super::engine::EnginePlan;
 use super::finish::{Finished, finish};
-use super::{Open, cage_show, confine, reader, spawn, standing, switch};
+use super::{Open, cage_show, confine, reader, spawn, standing, switch, tier};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Prepared {
     /// What holds it.
     pub report: CageReport,
+    /// Why nothing better holds it.
+    pub below: Option<String>,
     cage: Cage,
     command: Vec<OsString>,
     wall: Option<Duration>,
@@ -45,16 +47,19 @@ pub fn prepare(
     now: i64,
 ) -> Result<Prepared, Failure> {
     let variables = engine.variables(run.repo.config()?, &run.layout);
-    let cage = confine::engine(run, variables)?;
+    let confine::Held { cage, chosen } = confine::engine(run, variables)?;
     let report = confine::prove(run, &cage)?;
     cage_show::record(run, &cage, &report)?;
+    if let Some(chosen) = &chosen {
+        tier::remember(chosen.tier)?;
+    }
     let task_file = run.task_file();
     let (command, shown) = engine.command(task, &task_file.to_string_lossy());
     let body =
         Body::Engine(Engine { engine: engine.name.clone(), command: bounded(shown), cage: report.clone() });
     let draft = Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor: run.actor.clone() };
     run.tip = run.ledger.append(&run.folder.run, &draft, can_start)?;
-    Ok(Prepared { report, cage, command, wall: engine.wall })
+    Ok(Prepared { report, below: chosen.and_then(|c| c.below), cage, command, wall: engine.wall })
 }
 
 /// Whether an engine may work in a run as the ledger has it.
@@ -80,7 +85,10 @@ fn can_start(head: &Head) -> Result<(), Failure> {
 pub fn run(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result<Ran, Failure> {
     let (ended, seconds, failure) = start(run, &prepared, quiet_stdout);
     let limits = spawn::limits(run)?;
-    let finished = finish(run, &limits, ended, seconds, super::now())?;
+    let mut finished = finish(run, &limits, ended, seconds, super::now())?;
+    if ended == Ended::Full {
+        finished.notes.push("the engine was ended: it had nearly filled the disk".into());
+    }
     match failure {
         Some(failure) => Err(failure),
         None => Ok(Ran { status: status(ended), finished }),
@@ -116,7 +124,7 @@ fn status(ended: Ended) -> u8 {
         Ended::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
         Ended::Timeout(_) => 124,
         Ended::Stopped => 143,
-        Ended::Unseen => 125,
+        Ended::Unseen | Ended::Full => 125,
     }
 }
 
@@ -137,7 +145,7 @@ pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
     command.first().map_or(Ok(()), |program| super::engine::present(program))?;
     standing::still_open(&run.tip.understood()?.head)?;
     super::freeze(run)?;
-    let cage = confine::engine(run, Vec::new())?;
+    let confine::Held { cage, .. } = confine::engine(run, Vec::new())?;
     confine::prove(run, &cage)?;
     let outcome = cage.run(command, stdio(false), &run.lock, None).map_err(|e| not_started(e, command))?;
     Ok(status(outcome.ended))

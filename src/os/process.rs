@@ -118,6 +118,11 @@ pub fn claim(identity: Identity) -> io::Result<Claim> {
     Ok(lock.map_or(Claim::Taken, |lock| Claim::Ours(Some(lock))))
 }
 
+/// Whether we may become users that are not us: root, and not only by name.
+pub fn can_become_others() -> bool {
+    is_root() && can_become(Identity { uid: *RUN_UIDS.start(), gid: *RUN_UIDS.start() })
+}
+
 /// Whether a child of ours could change to this identity: the capabilities are there and both ids are mapped
 /// in this user namespace.
 pub fn can_become(identity: Identity) -> bool {

@@ -467,8 +467,6 @@ impl Policy {
             used("roles.*.teardown", rule.is_some_and(|r| !r.teardown.is_empty())),
             used("include", !later.include.is_empty()),
             used("refs", !later.refs.is_empty()),
-            used("tier", self.tier > Tier::Landlock),
-            used("network", self.network != Network::Open),
             used("approval", Approval { lines: BTreeMap::new(), ..later.approval.clone() } != none.approval),
             used("protect", later.protect.iter().any(|p| p.value.1 != Protection::Pusher)),
             used("risk", !later.risk.is_empty()),

@@ -9,10 +9,13 @@ use std::fmt::Write as _;
 /// Keys that have better words than their own, in the order in which a person asks.
 const WORDS: &[(&str, &str)] = &[
     ("write", "can write"),
+    ("pins", "but not replace"),
+    ("protect", "nor write"),
     ("read", "can read and run"),
     ("devices", "devices"),
     ("hidden", "hidden"),
     ("network", "network"),
+    ("hosts", "hosts"),
     ("unix_sockets", "unix sockets"),
     ("identity", "runs as"),
     ("cwd", "starts in"),
@@ -26,8 +29,7 @@ pub fn json(shown: &Shown) -> Value {
         "v": 1,
         "name": shown.name.as_str(),
         "started": shown.started,
-        "tier": shown.tier.as_ref().ok(),
-        "lacks": shown.tier.as_ref().err(),
+        "tier": shown.tier,
         "cage": shown.spec,
     })
 }
@@ -37,14 +39,10 @@ pub fn text(out: &Out, shown: &Shown) -> String {
     let when =
         if shown.started { "as its latest engine was started" } else { "as an engine would be started now" };
     let mut text = format!("{}, {when}\n", out.strong(&format!("cage of run {}", shown.name)));
-    let tier = match &shown.tier {
-        Ok(tier) => tier.clone(),
-        Err(lacks) => out.alarm(lacks),
-    };
-    section(&mut text, "tier", &[tier]);
+    section(&mut text, "tier", std::slice::from_ref(&shown.tier));
     let Some(map) = shown.spec.as_object() else { return text };
     let known = WORDS.iter().filter_map(|(key, words)| Some((*words, map.get(*key)?)));
-    let new = map.iter().filter(|(key, _)| WORDS.iter().all(|(known, _)| known != key));
+    let new = map.iter().filter(|(key, _)| *key != "tier" && WORDS.iter().all(|(known, _)| known != key));
     let new: Vec<_> = new.map(|(key, value)| (key.replace('_', " "), value)).collect();
     for (words, value) in known.chain(new.iter().map(|(k, v)| (k.as_str(), *v))) {
         let lines = lines(value);

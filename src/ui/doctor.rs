@@ -80,7 +80,7 @@ impl Page<'_> {
             "Linux {}, {abi}, {}, {}",
             Untrusted::new(&m.kernel),
             if m.seccomp { "seccomp" } else { "no seccomp" },
-            if m.user_namespaces { "user namespaces" } else { "no user namespaces" }
+            if m.namespaces { "namespaces" } else { "no namespaces" }
         );
         self.put("  machine   ", &machine);
         match (&report.cage, &report.lacks) {

@@ -269,6 +269,7 @@ fn ended(ended: Ended) -> Value {
         Ended::Exit(status) => json!({ "exit": status }),
         Ended::Signal(signal) => json!({ "signal": signal }),
         Ended::Timeout(seconds) => json!({ "timeout": seconds }),
+        Ended::Full => json!("full"),
         Ended::Stopped => json!("stopped"),
         Ended::Unseen => json!("unseen"),
     }

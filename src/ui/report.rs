@@ -50,17 +50,16 @@ pub fn launch(engine: &EnginePlan, prepared: &Prepared) -> String {
     if uncaged(cage).is_some() {
         return format!("starting {}", Untrusted::new(&engine.name));
     }
-    format!(
-        "starting {} in the cage: tier {}, network {}{}",
+    let mut text = format!(
+        "starting {} in the cage: tier {}, network {}",
         Untrusted::new(&engine.name),
         cage.tier,
         cage.network,
-        if cage.tier == "landlock" {
-            " (metadata and sockets are held less; see git-agent(1), TIERS)"
-        } else {
-            ""
-        }
-    )
+    );
+    if let Some(below) = &prepared.below {
+        let _ = write!(text, "\n{below} (git-agent(1), TIERS)");
+    }
+    text
 }
 
 /// What is said where the person switched the cage off.
@@ -394,6 +393,7 @@ pub fn ended(ended: Ended) -> String {
         Ended::Exit(status) => format!("engine exited with {status}"),
         Ended::Signal(signal) => format!("engine was killed by signal {signal}"),
         Ended::Timeout(seconds) => format!("engine was ended after {seconds} s"),
+        Ended::Full => "engine was ended: it had nearly filled the disk".into(),
         Ended::Stopped => "engine was stopped".into(),
         Ended::Unseen => "nobody saw the engine end".into(),
     }

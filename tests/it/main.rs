@@ -19,6 +19,8 @@ mod checkout;
 mod completion;
 mod doctor;
 mod escape;
+mod escape_rows;
+mod escape_tiers;
 mod floors;
 mod import;
 mod packaged;

@@ -162,11 +162,10 @@ fn sigterm_to_the_supervisor_records_a_result() {
 
 /// Whether the engine of a run has written a file.
 pub fn written(repo: &crate::support::Repo, run: &str, path: &str) -> bool {
-    let state = repo.sandbox.state().join("git-agent");
-    let Ok(mut roots) = std::fs::read_dir(state) else { return false };
-    roots.any(|root| {
-        std::fs::metadata(root.unwrap().path().join(run).join("tree").join(path)).is_ok_and(|m| m.len() > 0)
-    })
+    repo.sandbox
+        .roots()
+        .iter()
+        .any(|root| std::fs::metadata(root.join(run).join("tree").join(path)).is_ok_and(|m| m.len() > 0))
 }
 
 #[test]
@@ -194,14 +193,12 @@ fn stop_ends_a_run_from_elsewhere() {
 fn a_detached_run_goes_on_by_itself() {
     both(|s| {
         let repo = s.repo();
-        let go = repo.dir.join("../go");
-        let engine =
-            format!("echo said; echo x >x; while ! test -e {}; do sleep 0.02; done; echo y >y", go.display());
-        let said = repo.spawn("--role developer --run bg --detach", &engine).ok();
+        let engine = "echo said; echo x >x; while ! test -e go; do sleep 0.02; done; rm go; echo y >y";
+        let said = repo.spawn("--role developer --run bg --detach", engine).ok();
         assert_eq!(said.out(), "bg");
         eventually("the engine is at work", || written(&repo, "bg", "x"));
         assert_eq!(repo.state("bg"), "running");
-        std::fs::write(&go, "").unwrap();
+        std::fs::write(repo.tree("bg").join("go"), "").unwrap();
         eventually("it ends", || repo.state("bg") == "proposed");
         assert_eq!(repo.changed("bg"), ["A x", "A y"]);
         let shown = repo.agent("show bg").ok();

@@ -10,9 +10,7 @@ fn root(repo: &Repo) -> Option<PathBuf> {
     if !given.is_empty() {
         return Some(PathBuf::from(given));
     }
-    let state = repo.sandbox.state().join("git-agent");
-    let mut found = std::fs::read_dir(state).ok()?.map(|e| e.unwrap().path());
-    found.next()
+    repo.sandbox.roots().into_iter().next()
 }
 
 /// No branch, no event, no folder, no intent, no trash.
@@ -287,7 +285,7 @@ fn r06_sixteen_at_once() {
     }
     before.unchanged(&repo.fingerprint());
     assert_eq!(repo.locks(), Vec::<std::path::PathBuf>::new());
-    assert_eq!(std::fs::read_dir(s.state().join("git-agent")).unwrap().count(), 1, "one repository id");
+    assert_eq!(s.roots().len(), 1, "one repository id");
     no_debris(&root(&repo).unwrap());
 }
 
@@ -296,9 +294,8 @@ fn r06_sixteen_for_one_name() {
     let s = Sandbox::new();
     let repo = s.repo();
     // The winner stays at work until everybody has tried.
-    let go = s.dir().join("go");
-    let wait = format!("echo x >>x; while ! test -e {}; do sleep 0.02; done", go.display());
-    let all: Vec<_> = (0..16).map(|_| repo.start("--role developer --run one", &wait)).collect();
+    let wait = "echo x >>x; while ! test -e go; do sleep 0.02; done; rm go";
+    let all: Vec<_> = (0..16).map(|_| repo.start("--role developer --run one", wait)).collect();
     let mut all: Vec<_> = all.into_iter().map(|mut r| (r.0.take().unwrap(), false)).collect();
     eventually("fifteen are refused", || {
         for (child, over) in all.iter_mut().filter(|(_, over)| !over) {
@@ -306,7 +303,7 @@ fn r06_sixteen_for_one_name() {
         }
         all.iter().filter(|(_, over)| *over).count() == 15
     });
-    std::fs::write(&go, "").unwrap();
+    std::fs::write(repo.tree("one").join("go"), "").unwrap();
     let mut fine = 0;
     for (child, _) in all {
         let output = child.wait_with_output().unwrap();

@@ -93,6 +93,12 @@ impl Sandbox {
         self.dir().join("state")
     }
 
+    /// The folders of runs in the state folder, one a repository.
+    pub fn roots(&self) -> Vec<PathBuf> {
+        let listed = std::fs::read_dir(self.state().join("git-agent")).into_iter().flatten();
+        listed.map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect()
+    }
+
     pub fn is_user(&self) -> bool {
         self.user.is_some()
     }

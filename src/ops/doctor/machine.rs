@@ -1,6 +1,6 @@
 //! What the machine offers, what a higher tier would need, and what listens on loopback.
 
-use crate::os::cage;
+use crate::os::cage::{self, Tier};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,8 +15,8 @@ pub struct Machine {
     pub landlock_abi: u32,
     /// Whether seccomp filters are there.
     pub seccomp: bool,
-    /// Whether user namespaces look usable.
-    pub user_namespaces: bool,
+    /// Whether namespaces and the mounts in them can be made, tried.
+    pub namespaces: bool,
     /// Whether this is uid 0.
     pub root: bool,
     /// Whether this process itself is in a sandbox already: a filter, or no new privileges.
@@ -63,7 +63,7 @@ impl Machine {
             kernel: release.trim().to_owned(),
             landlock_abi: probed.landlock_abi,
             seccomp: probed.seccomp,
-            user_namespaces: probed.user_namespaces,
+            namespaces: probed.lacks(Tier::Namespaces).is_none(),
             root: probed.euid0,
             sandboxed: field("NoNewPrivs:") == Some("1") || field("Seccomp:") == Some("2"),
             container,
@@ -72,70 +72,24 @@ impl Machine {
 
     /// What the tiers above `tier` need that this machine lacks. Empty at the top.
     pub fn missing(&self, tier: Option<&str>) -> Vec<Missing> {
-        let mut all = Vec::new();
-        let mut add = |tier: &'static str, what: &str, how: &str| {
-            all.push(Missing { tier, what: what.to_owned(), how: how.to_owned() });
-        };
-        if tier.is_none() || tier == Some("namespaces") {
-            let above = if tier.is_none() { "landlock" } else { "full" };
-            match self.landlock_abi {
-                0 => add(
-                    above,
-                    "the kernel has no Landlock, or it is switched off",
-                    "a kernel of 6.2 or later; if it has it, add landlock to the boot parameter lsm=",
-                ),
-                1..=2 => add(above, "Landlock ABI 3 (truncation)", "a kernel of 6.2 or later"),
-                _ => {}
-            }
-            if !self.seccomp {
-                add(above, "seccomp filters", "a kernel with CONFIG_SECCOMP_FILTER");
-            }
-        }
-        if tier != Some("full") && tier != Some("namespaces") {
-            self.user_namespaces(&mut add);
-        }
-        if self.sandboxed && tier != Some("full") {
-            add(
-                "full",
-                "this shell is itself in a sandbox, and a sandbox does not nest",
-                "call git agent from a shell outside of it",
-            );
+        let machine = cage::probe();
+        let reached = tier.and_then(Tier::named);
+        let above = [Tier::Landlock, Tier::Namespaces, Tier::Full].into_iter();
+        let mut all: Vec<Missing> = above
+            .filter(|t| reached.is_none_or(|r| *t > r))
+            .filter_map(|t| {
+                let how = machine.raise(t).join("; or ");
+                machine.lacks(t).map(|what| Missing { tier: t.as_str(), what, how })
+            })
+            .collect();
+        if self.sandboxed && reached != Some(Tier::Full) {
+            all.push(Missing {
+                tier: Tier::Full.as_str(),
+                what: "this shell is itself in a sandbox, and a sandbox does not nest".to_owned(),
+                how: "call git agent from a shell outside of it".to_owned(),
+            });
         }
         all
-    }
-
-    fn user_namespaces(&self, add: &mut impl FnMut(&'static str, &str, &str)) {
-        let number = |file: &str| fs::read_to_string(file).ok().and_then(|t| t.trim().parse::<u64>().ok());
-        if number("/proc/sys/user/max_user_namespaces") == Some(0) {
-            add(
-                "namespaces",
-                "user namespaces are switched off",
-                "sudo sysctl -w user.max_user_namespaces=10000",
-            );
-        } else if number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) {
-            add(
-                "namespaces",
-                "user namespaces are switched off",
-                "sudo sysctl -w kernel.unprivileged_userns_clone=1",
-            );
-        } else if number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").unwrap_or(0) != 0 {
-            add(
-                "namespaces",
-                "AppArmor takes the rights out of user namespaces",
-                "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
-            );
-        } else if let Some(container) = &self.container {
-            add(
-                "namespaces",
-                "a container hides parts of /proc, so a fresh one cannot be mounted",
-                match container.as_str() {
-                    "podman" => "podman run --security-opt unmask=ALL",
-                    _ => "docker run --security-opt systempaths=unconfined",
-                },
-            );
-        } else if !self.user_namespaces {
-            add("namespaces", "user namespaces", "a kernel with CONFIG_USER_NS");
-        }
     }
 }
 
@@ -231,24 +185,5 @@ mod tests {
         ];
         let found: Vec<u16> = listening(&table.concat()).into_iter().map(|(_, port)| port).collect();
         assert_eq!(found, [0x1538, 22, 0x1f92, 0x1f93, 0x1f94]);
-    }
-
-    #[test]
-    fn what_is_missing_is_said_with_a_way_to_get_it() {
-        let machine = Machine {
-            kernel: "5.15.0".into(),
-            landlock_abi: 1,
-            seccomp: true,
-            user_namespaces: true,
-            root: false,
-            sandboxed: false,
-            container: None,
-        };
-        let missing = machine.missing(Some("namespaces"));
-        assert_eq!((missing[0].tier, missing[0].what.as_str()), ("full", "Landlock ABI 3 (truncation)"));
-        assert_eq!(machine.missing(Some("full")), []);
-        assert_eq!(machine.missing(None)[0].tier, "landlock");
-        let boxed = Machine { sandboxed: true, landlock_abi: 7, container: Some("docker".into()), ..machine };
-        assert!(boxed.missing(Some("landlock")).iter().any(|m| m.what.contains("sandbox")));
     }
 }

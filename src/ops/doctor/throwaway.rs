@@ -95,7 +95,7 @@ impl Throwaway {
         };
         let plan = spawn::plan(&self.main, &request, crate::ops::fate()?)?;
         let run = spawn::execute(&self.main, plan)?.run;
-        let cage = confine::engine(&run, Vec::new())?;
+        let cage = confine::engine(&run, Vec::new())?.cage;
         let report = confine::prove(&run, &cage)?;
         Ok(Held { run, cage, report })
     }
@@ -104,7 +104,7 @@ impl Throwaway {
 impl Held<'_> {
     /// A cage of the same run with more variables, for engines.
     pub fn cage_with(&self, variables: Vec<(OsString, OsString)>) -> Result<Cage, Failure> {
-        confine::engine(&self.run, variables)
+        Ok(confine::engine(&self.run, variables)?.cage)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::view::View;
 use crate::model::{Failure, Isolation};
 use crate::ops::{Open, confine};
-use crate::os::cage::{Cage, RunDirs, Wish, environment};
+use crate::os::cage::{RunDirs, Wish, environment};
 use crate::os::files::{self, Dir};
 use crate::os::{process, walk};
 use std::ffi::{OsStr, OsString};
@@ -34,7 +34,7 @@ const CACHES: &[(&str, &str)] = &[
 ];
 
 /// The cage for an engine, or for what a person starts in such a run.
-pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Cage, Failure> {
+pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<confine::Held, Failure> {
     let (repo, layout) = (run.repo, &run.layout);
     let config = repo.config()?;
     let top = layout.tree();

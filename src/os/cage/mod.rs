@@ -1,24 +1,39 @@
 //! The kernel cage around an engine. What is held is what the kernel was asked to hold and confirmed; if it
 //! cannot be held, nothing is started ([`CageError::NotInForce`], exit 97).
 //!
-//! Only the `landlock` tier exists here: Landlock, seccomp, dropped privileges and a child subreaper. What
-//! that tier cannot hold: metadata of files outside (chmod, utimes, xattr by their owner), processes that
-//! survive when both supervisor and cage-init are killed by somebody outside, other services on loopback.
-//! Below Landlock ABI 6, and without a user of its own, an engine can signal the caller's processes.
-//! Pseudo-terminals cannot be opened inside, since `/dev/pts` also holds the user's other terminals.
+//! Three tiers, found by trying: `full` (namespaces, Landlock, seccomp), `namespaces` (no Landlock), `landlock`
+//! (no namespaces). What each leaves open stands in `docs/threat-model.md`, and tests assert it as open.
+//!
+//! One way in for all: a [`Wish`] and the machine's [`Facts`] make a [`CageSpec`], plain data; that makes a
+//! [`Cage`], which runs programs.
 
+mod canary;
 mod confine;
+mod env;
+mod init;
+mod launch;
+mod mounts;
+mod proxied;
 mod run;
 mod seccomp;
+mod spaces;
 mod spec;
+mod step;
+mod sys;
+mod terminal;
 #[cfg(test)]
 mod tests;
+mod tier;
+mod view;
 
+pub use env::{RunDirs, environment};
 pub use run::{Input, Outcome, Output, Stdio};
-pub use spec::{CageSpec, Facts, Limits, Network, RunDirs, Wish, environment};
+pub use spaces::PROXY_PORT;
+pub use spec::{CageSpec, Facts, Limits, Network, Wish};
+pub use tier::{Machine, Tier, probe};
+pub use view::Mount;
 
 use crate::os::lock::Lock;
-use crate::os::process::{self, Identity};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -84,61 +99,6 @@ impl From<CageError> for crate::model::Failure {
     }
 }
 
-/// What this machine's kernel lets us hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Machine {
-    /// Landlock ABI version, 0 without Landlock.
-    pub landlock_abi: u32,
-    /// Whether user namespaces look usable (`/proc/sys/user/max_user_namespaces`, AppArmor's restriction).
-    pub user_namespaces: bool,
-    /// Seccomp filters.
-    pub seccomp: bool,
-    /// Running as uid 0.
-    pub euid0: bool,
-    /// Whether a child can change to a run's user.
-    pub can_setuid: bool,
-}
-
-/// How much is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
-    /// Landlock, seccomp and subreaper.
-    Landlock,
-}
-
-impl Tier {
-    /// The name in policy, ledger and messages.
-    pub fn as_str(self) -> &'static str {
-        "landlock"
-    }
-}
-
-/// Asks the kernel.
-pub fn probe() -> Machine {
-    let number = |file: &str| std::fs::read_to_string(file).ok().and_then(|t| t.trim().parse::<u64>().ok());
-    Machine {
-        landlock_abi: confine::landlock_abi(),
-        user_namespaces: number("/proc/sys/user/max_user_namespaces").is_some_and(|n| n > 0)
-            && number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").unwrap_or(0) == 0,
-        seccomp: confine::has_seccomp(),
-        euid0: process::is_root(),
-        can_setuid: process::can_become(Identity { uid: 61184, gid: 61184 }),
-    }
-}
-
-impl Machine {
-    /// The best tier this program can hold here.
-    pub fn tier(&self) -> Result<Tier, CageError> {
-        let lacks = match (self.landlock_abi, self.seccomp) {
-            (0, _) => "this kernel has no Landlock".to_owned(),
-            (abi @ 1..=2, _) => format!("Landlock ABI {abi} does not cover truncation; 3 is needed"),
-            (_, false) => "this kernel has no seccomp filters".to_owned(),
-            (_, true) => return Ok(Tier::Landlock),
-        };
-        Err(CageError::NotInForce { lacks })
-    }
-}
-
 /// A cage ready to hold programs: rule set and filters are built, with the parent's rights. Everything
 /// started from one value is in the very same confinement.
 #[derive(Debug)]
@@ -152,14 +112,29 @@ impl Cage {
     /// would stay root where it need not.
     pub fn prepare(spec: CageSpec) -> Result<Self, CageError> {
         let machine = probe();
-        machine.tier()?;
+        let (wish, tier) = (&spec.wish, spec.wish.tier);
         let refuse = |lacks: &str| Err(CageError::NotInForce { lacks: lacks.to_owned() });
-        if spec.network != Network::Open {
-            return refuse("network proxy and off are not implemented");
+        if let Some(lacks) = machine.lacks(tier) {
+            return Err(CageError::NotInForce { lacks });
         }
-        let stays_root = spec.identity.is_none_or(|i| i.uid == 0 || i.gid == 0) && !spec.keep_root;
+        if wish.network == Network::Proxy && tier == Tier::Landlock {
+            return refuse("the tier landlock cannot hold the network to a proxy");
+        }
+        let missing = |p: &std::path::PathBuf| std::fs::symlink_metadata(p).is_err();
+        if tier == Tier::Namespaces && (wish.keep_root || wish.protect.iter().any(missing)) {
+            return refuse("the tier namespaces cannot make this tree writable and hold its git directory");
+        }
+        let stays_root = wish.identity.is_none_or(|i| i.uid == 0 || i.gid == 0) && !wish.keep_root;
         if machine.euid0 && machine.can_setuid && stays_root {
             return refuse("root must run the engine as a user of its own");
+        }
+        for folder in &spec.write {
+            if !std::fs::symlink_metadata(folder).is_ok_and(|m| !m.is_symlink()) {
+                return refuse(&format!(
+                    "{} is not there, or a link",
+                    crate::text::quote_path(folder.as_os_str().as_encoded_bytes())
+                ));
+            }
         }
         let confinement = confine::Confinement::new(&spec, machine)?;
         Ok(Self { spec, confinement })
@@ -167,9 +142,9 @@ impl Cage {
 
     /// No cage at all: what is started from it is ended as from any other, and nothing else is held. Only on the
     /// person's own word.
-    pub fn none(spec: CageSpec) -> Result<Self, CageError> {
-        let confinement = confine::Confinement::none(&spec).map_err(CageError::launch("open /dev/null"))?;
-        Ok(Self { spec, confinement })
+    pub fn none(wish: Wish) -> Self {
+        let spec = CageSpec { wish, ..CageSpec::default() };
+        Self { confinement: confine::Confinement::none(&spec), spec }
     }
 
     /// What it was made from.
@@ -179,13 +154,20 @@ impl Cage {
 
     /// Puts a simple child into the cage: for the plumbing the host runs on hostile data. Its environment and
     /// working directory become the spec's; descriptors above 2 are closed on exec. A confinement that
-    /// cannot be entered is an error of `spawn`, before exec.
+    /// cannot be entered is an error of `spawn`, before exec. There is no pid namespace and no `/proc`.
     pub fn confine(&self, command: &mut Command) -> Result<(), CageError> {
         use std::os::unix::process::CommandExt;
-        command.env_clear().envs(self.spec.env.iter().map(|(k, v)| (k, v))).current_dir(&self.spec.cwd);
+        let wish = &self.spec.wish;
+        command.env_clear().envs(wish.env.iter().map(|(k, v)| (k, v))).current_dir(&wish.cwd);
         let confinement = self.confinement.try_clone().map_err(CageError::launch("copy the rule set"))?;
         let parent = std::process::id() as i32;
-        confine::before_exec(command.process_group(0), move || confinement.enter(parent));
+        confine::before_exec(command.process_group(0), move || {
+            let at = std::env::current_dir()?;
+            confinement.surround(false, &[], |_| Ok(()))?;
+            confinement.enter(Some(parent))?;
+            // Where it was, among the cage's own mounts.
+            Ok(rustix::process::chdir(&at)?)
+        });
         Ok(())
     }
 
@@ -193,7 +175,7 @@ impl Cage {
     /// truncating. Each is `(name, path)`; put a sibling's file, `host/` and main `.git/config` there. An
     /// attempt that is not denied is [`CageError::NotInForce`], and no engine must be started.
     pub fn canaries(&self, targets: &[(&str, PathBuf)]) -> Result<Vec<crate::model::Canary>, CageError> {
-        run::canaries(&self.confinement, targets)
+        canary::canaries(&self.spec, &self.confinement, targets)
     }
 
     /// Runs the engine `argv` to its end, supervised: when this returns nothing of it is left. The engine's

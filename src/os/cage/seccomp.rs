@@ -12,15 +12,16 @@ use std::collections::BTreeMap;
 #[cfg(target_arch = "x86_64")]
 const X32: i64 = 0x4000_0000;
 const IPPROTO_MPTCP: u64 = 262;
+const TCP_FASTOPEN_CONNECT: libc::c_int = 30;
 /// `open_tree_attr(2)`, not yet in libc. The number is the same on every architecture.
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The filters, to be installed in this order. Other architectures than ours are killed.
-pub(super) fn filters(unix_sockets: bool) -> Result<Vec<BpfProgram>, CageError> {
+pub(super) fn filters(unix_sockets: bool, internet: bool) -> Result<Vec<BpfProgram>, CageError> {
     let fail = |e: seccompiler::BackendError| CageError::NotInForce { lacks: format!("seccomp: {e}") };
-    let denied = denied(unix_sockets).map_err(fail)?;
+    let denied = denied(unix_sockets, internet).map_err(fail)?;
     // ENOSYS, so that the C library falls back to clone(2), whose flags can be looked at.
     let absent = Rules::from([(libc::SYS_clone3, vec![])]);
     [(denied, libc::EPERM), (absent, libc::ENOSYS)]
@@ -34,7 +35,7 @@ pub(super) fn filters(unix_sockets: bool) -> Result<Vec<BpfProgram>, CageError> 
         .map_err(fail)
 }
 
-fn denied(unix_sockets: bool) -> Result<Rules, seccompiler::BackendError> {
+fn denied(unix_sockets: bool, internet: bool) -> Result<Rules, seccompiler::BackendError> {
     let mut rules = Rules::new();
     for call in [
         // other processes
@@ -121,13 +122,22 @@ fn denied(unix_sockets: bool) -> Result<Rules, seccompiler::BackendError> {
     if !unix_sockets {
         families.push(libc::AF_UNIX);
     }
+    if !internet {
+        families.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
+    }
     let mut socket = families.into_iter().map(|f| one(equal(0, f as u64))).collect::<Result<Vec<_>, _>>()?;
-    for family in [libc::AF_INET, libc::AF_INET6] {
+    for family in [libc::AF_INET, libc::AF_INET6].into_iter().filter(|_| internet) {
         let raw = SeccompCondition::new(1, Dword, SeccompCmpOp::MaskedEq(0xf), libc::SOCK_RAW as u64)?;
         socket.push(SeccompRule::new(vec![equal(0, family as u64)?, raw])?);
     }
     socket.push(one(equal(2, IPPROTO_MPTCP))?);
     rules.insert(libc::SYS_socket, socket);
+
+    // The same by an option of the socket.
+    let option = |level: libc::c_int, name: libc::c_int| {
+        SeccompRule::new(vec![equal(1, level as u64)?, equal(2, name as u64)?])
+    };
+    rules.insert(libc::SYS_setsockopt, vec![option(libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT)?]);
 
     // A connection made by sending is one that no rule about connect(2) sees.
     let fastopen = libc::MSG_FASTOPEN as u64;
@@ -148,6 +158,7 @@ fn with_x32(mut rules: Rules) -> Rules {
         (libc::SYS_process_vm_writev, 540),
         (libc::SYS_sendmsg, 518),
         (libc::SYS_sendmmsg, 538),
+        (libc::SYS_setsockopt, 541),
     ];
     let mut more = Rules::new();
     for (call, rule) in &rules {

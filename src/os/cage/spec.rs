@@ -1,19 +1,21 @@
 //! What a cage shows and lets be written, as plain data; decided by pure functions over gathered facts.
 
-use crate::os::process::{Identity, User};
+use super::tier::Tier;
+use super::view::{Mount, PRIVATE, Parts, view};
+use crate::os::process::Identity;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Network of a cage. Only `Open` can be held so far; the others are refused at launch.
+/// Network of a cage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
     /// As the machine's.
     #[default]
     Open,
-    /// Through a proxy with a list of hosts.
+    /// Through a proxy with a list of hosts; needs a network namespace.
     Proxy,
     /// None.
     Off,
@@ -32,48 +34,22 @@ pub struct Limits {
     pub open_files: Option<u64>,
 }
 
-/// Everything that decides a cage. `cage show` prints it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct CageSpec {
-    /// Folders and files that can be read and executed, with everything below.
-    pub read: Vec<PathBuf>,
-    /// Folders in which everything can be done. A link at one is refused; one below another adds nothing.
-    pub write: Vec<PathBuf>,
-    /// Folders, of `read`, whose names can be listed although something in them is hidden.
-    pub list: Vec<PathBuf>,
-    /// What stays read-only although a folder of `write` holds it. Landlock has no exceptions: without a mount
-    /// that holds them, no entry can be made or removed in any folder above one of these.
-    pub protect: Vec<PathBuf>,
-    /// Root stays root, without any capability: for a work tree that belongs to root and is to be written.
-    pub keep_root: bool,
-    /// Devices that can be read and written.
-    pub devices: Vec<PathBuf>,
-    /// What was left out of `read`, for the reader of this value; the kernel gets only the allow list.
-    pub hidden: Vec<PathBuf>,
-    /// The whole environment.
-    pub env: Vec<(OsString, OsString)>,
-    /// Working directory.
-    pub cwd: PathBuf,
-    /// Who the engine runs as; `None` = the caller. Root must name somebody else where it can.
-    pub identity: Option<Identity>,
-    /// Whether `socket(AF_UNIX)` is allowed; `socketpair` always is.
-    pub unix_sockets: bool,
-    /// Resource limits.
-    pub limits: Limits,
-    /// Network.
-    pub network: Network,
-}
-
 /// What the caller of [`CageSpec::build`] decides.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Wish {
+    /// What is to hold it.
+    pub tier: Tier,
     /// Folders to hide beyond the built-in ones: main work tree, its git directories, `agent.root`.
     pub hidden: Vec<PathBuf>,
     /// Folders and files to show although a hidden folder holds them: main `objects`, alternates, the run's
     /// read-only parts, the user's `agent.read`.
     pub read: Vec<PathBuf>,
-    /// The run's writable folders. They must exist.
+    /// Folders in which everything can be done. They must exist. A link at one is refused; one below another
+    /// adds nothing.
     pub write: Vec<PathBuf>,
+    /// Below those and yet not to be written, renamed or replaced. They must exist. Held where there is a mount
+    /// namespace.
+    pub pins: Vec<PathBuf>,
     /// Folders, of `read`, whose names can be listed although something in them is hidden.
     pub list: Vec<PathBuf>,
     /// What stays read-only although a folder of `write` holds it. Landlock has no exceptions: without a mount
@@ -81,18 +57,45 @@ pub struct Wish {
     pub protect: Vec<PathBuf>,
     /// Root stays root, without any capability: for a work tree that belongs to root and is to be written.
     pub keep_root: bool,
-    /// The environment, usually from [`environment`].
+    /// Files `.1` shown in the place of `.0`, where there is a mount namespace.
+    pub instead: Vec<(PathBuf, PathBuf)>,
+    /// The whole environment, usually from [`environment`](super::environment).
     pub env: Vec<(OsString, OsString)>,
     /// Working directory.
     pub cwd: PathBuf,
-    /// Who it runs as.
+    /// Who the engine runs as; `None` = the caller. Root must name somebody else where it can.
     pub identity: Option<Identity>,
-    /// Allow `socket(AF_UNIX)`.
+    /// Allow `socket(AF_UNIX)` also where sockets of others cannot be kept out of reach.
     pub unix_sockets: bool,
     /// Resource limits.
     pub limits: Limits,
     /// Network.
     pub network: Network,
+    /// Hosts that the proxy lets through, as the policy names them.
+    pub hosts: Vec<String>,
+    /// File that gets the proxy's refusals.
+    pub refusals: Option<PathBuf>,
+}
+
+/// Everything that decides a cage. `cage show` prints it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CageSpec {
+    /// What was asked for.
+    pub wish: Wish,
+    /// Landlock: folders and files that can be read and executed, with everything below.
+    pub read: Vec<PathBuf>,
+    /// Landlock: folders in which everything can be done.
+    pub write: Vec<PathBuf>,
+    /// Devices that can be read and written.
+    pub devices: Vec<PathBuf>,
+    /// What is hidden, for the reader of this value; the kernel gets `read` and `view`.
+    pub hidden: Vec<PathBuf>,
+    /// The mounts, in tiers that have them.
+    pub view: Vec<Mount>,
+    /// Whether `socket(AF_UNIX)` is allowed; `socketpair` always is.
+    pub unix_sockets: bool,
+    /// Whether the engine reads whatever file permissions say (`CAP_DAC_READ_SEARCH`): only when started as root.
+    pub reads_all: bool,
 }
 
 /// What the machine looks like, read by [`Facts::gather`]. All paths are canonical.
@@ -108,8 +111,22 @@ pub struct Facts {
     pub tools: Vec<PathBuf>,
     /// The wish's read list.
     pub read: Vec<PathBuf>,
+    /// The wish's write list.
+    pub write: Vec<PathBuf>,
+    /// The wish's pins.
+    pub pins: BTreeSet<PathBuf>,
     /// Things that others than root may not read: hidden when the engine has root's reading capability.
     pub private: BTreeSet<PathBuf>,
+    /// Whether something that must be shown cannot be read without that capability.
+    pub closed: bool,
+    /// Symbolic links on the way to what is shown, with where they lead in the end.
+    pub links: BTreeMap<PathBuf, PathBuf>,
+    /// Sockets with a path, outside of hidden folders.
+    pub sockets: BTreeSet<PathBuf>,
+    /// Folders for temporary files, with the part of the memory that each may take.
+    pub temporary: Vec<(PathBuf, u8)>,
+    /// Whether the kernel keeps abstract sockets apart.
+    pub abstract_scoped: bool,
 }
 
 /// Hidden on every machine. `/dev` but for [`DEVICES`]: with `CAP_DAC_READ_SEARCH` a disk can be read.
@@ -172,8 +189,9 @@ const MAYBE_PRIVATE: &[&str] = &[
 
 impl Facts {
     /// Looks at the machine: lists the folders above hidden paths and finds the tools. `path` is `$PATH`.
-    pub fn gather(wish: &Wish, home: Option<&Path>, path: Option<&std::ffi::OsStr>) -> Self {
+    pub fn gather(wish: &Wish, home: Option<&Path>, path: Option<&OsStr>) -> Self {
         let real = |p: &Path| std::fs::canonicalize(p).ok();
+        let raw_home = home.map(Path::to_owned);
         let home = home.and_then(real).filter(|h| h != Path::new("/"));
         let ours: Vec<_> = wish.hidden.iter().map(|p| real_as_far_as_it_goes(p)).collect();
         let mut hidden: BTreeSet<_> = HIDDEN.iter().filter_map(|p| real(Path::new(p))).collect();
@@ -181,12 +199,6 @@ impl Facts {
         hidden.extend(home.clone());
         hidden.remove(Path::new("/"));
 
-        let mut private = BTreeSet::new();
-        if wish.identity.is_some() || wish.keep_root {
-            for folder in MAYBE_PRIVATE {
-                private.extend(children(Path::new(folder)).into_iter().filter(|c| !others_may_read(c)));
-            }
-        }
         let on_path = std::env::split_paths(path.unwrap_or_default()).filter(|p| p.is_absolute());
         let known = home.iter().flat_map(|h| TOOLS.iter().map(|t| h.join(t)));
         // Neither a home, nor what holds one, nor anything of the main work tree or of a run is a tool.
@@ -199,16 +211,101 @@ impl Facts {
         };
         let tools =
             known.chain([LINUXBREW.into()]).chain(on_path).filter_map(|p| real(&p)).filter(fit).collect();
-        let read = wish.read.iter().map(PathBuf::as_path).chain(SHOWN.iter().map(Path::new));
-        let read = read.filter_map(real).collect();
-        let mut entries = BTreeMap::new();
-        for path in hidden.iter().chain(&private) {
-            for above in path.ancestors().skip(1) {
-                entries.entry(above.to_owned()).or_insert_with(|| children(above));
+        let raw_read = || wish.read.iter().map(PathBuf::as_path).chain(SHOWN.iter().map(Path::new));
+        let mut facts = Self { tools, read: raw_read().filter_map(real).collect(), ..Self::default() };
+        // The last part of a writable folder's path may be a link that an engine made.
+        let in_place = |p: &PathBuf| Some(real(p.parent()?)?.join(p.file_name()?));
+        facts.write = wish.write.iter().map(|p| in_place(p).unwrap_or_else(|| p.clone())).collect();
+        let pinned = |p: &PathBuf| {
+            let below = wish.write.iter().zip(&facts.write);
+            let found = below.filter_map(|(w, place)| Some((p.strip_prefix(w).ok()?, place)));
+            found.map(|(rest, place)| place.join(rest)).next()
+        };
+        facts.pins = wish
+            .pins
+            .iter()
+            .chain(wish.protect.iter().filter(|p| p.exists()))
+            .map(|p| pinned(p).unwrap_or_else(|| p.clone()))
+            .collect();
+        facts.closed = raw_read().filter_map(real).any(|p| !all_may_read(&p))
+            || facts.tools.iter().any(|p| !others_may_read(p));
+        let reads_all = wish.identity.is_some() && (wish.tier == Tier::Landlock || facts.closed);
+        if reads_all || wish.keep_root {
+            for folder in MAYBE_PRIVATE {
+                facts.private.extend(children(Path::new(folder)).into_iter().filter(|c| !others_may_read(c)));
             }
         }
-        Self { home, hidden, entries, tools, read, private }
+        if wish.tier == Tier::Landlock {
+            for path in hidden.iter().chain(&facts.private) {
+                for above in path.ancestors().skip(1) {
+                    facts.entries.entry(above.to_owned()).or_insert_with(|| children(above));
+                }
+            }
+        } else {
+            let tools = home.iter().flat_map(|h| TOOLS.iter().map(|t| h.join(t)));
+            let ways = tools.chain(std::env::split_paths(path.unwrap_or_default())).chain(raw_home);
+            for way in ways.chain(raw_read().map(Path::to_owned)).chain(wish.write.iter().cloned()) {
+                links_on(&way, &mut facts.links);
+            }
+            let temporary = PRIVATE.iter().filter_map(|(p, percent)| Some((real(Path::new(p))?, *percent)));
+            facts.temporary = temporary.collect();
+            facts.sockets = sockets(&hidden);
+            facts.abstract_scoped = wish.network != Network::Open
+                || wish.tier == Tier::Full && super::probe().landlock_abi >= ABI_SCOPES;
+        }
+        Self { home, hidden, ..facts }
     }
+}
+
+impl CageSpec {
+    /// Whether abstract sockets of others are out of reach.
+    pub(super) fn scoped(&self) -> bool {
+        match self.wish.tier {
+            Tier::Landlock | Tier::Full => {
+                super::probe().landlock_abi >= ABI_SCOPES || !self.unix_sockets || self.own_network()
+            }
+            Tier::Namespaces => !self.unix_sockets || self.own_network(),
+        }
+    }
+
+    fn own_network(&self) -> bool {
+        self.wish.tier != Tier::Landlock && self.wish.network != Network::Open
+    }
+}
+
+/// The first version of Landlock that keeps signals and abstract sockets apart.
+const ABI_SCOPES: u32 = 6;
+
+/// Notes the links that a path goes through.
+fn links_on(path: &Path, links: &mut BTreeMap<PathBuf, PathBuf>) {
+    let mut at = PathBuf::from("/");
+    for part in path.strip_prefix("/").into_iter().flat_map(Path::components) {
+        at.push(part);
+        if std::fs::symlink_metadata(&at).is_ok_and(|m| m.is_symlink()) {
+            let Ok(to) = std::fs::canonicalize(&at) else { return };
+            links.insert(std::mem::replace(&mut at, to.clone()), to);
+        }
+    }
+}
+
+/// Sockets that somebody outside has bound to a path which no hidden folder holds.
+fn sockets(hidden: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    use std::os::unix::{ffi::OsStrExt, fs::FileTypeExt};
+    let list = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let paths = list.split(|b| *b == b'\n').filter_map(|line| {
+        let at = line.windows(2).position(|w| w == b" /")? + 1;
+        Some(PathBuf::from(OsStr::from_bytes(&line[at..])))
+    });
+    paths
+        .map(|p: PathBuf| real_as_far_as_it_goes(&p))
+        .filter(|p| !p.ancestors().any(|a| hidden.contains(a)))
+        .filter(|p| std::fs::symlink_metadata(p).is_ok_and(|m| m.file_type().is_socket()))
+        .collect()
+}
+
+/// Whether everybody may read it and what is directly in it.
+fn all_may_read(path: &Path) -> bool {
+    others_may_read(path) && children(path).iter().all(|c| others_may_read(c))
 }
 
 /// Canonical even when the end of the path does not exist yet, so that it is hidden when it comes.
@@ -239,37 +336,57 @@ fn others_may_read(path: &Path) -> bool {
 }
 
 impl CageSpec {
-    /// The allow list: from `/` down, a folder with nothing hidden in it is granted as a whole, one above
-    /// something hidden is split into its entries, and what is hidden gets nothing; then what is shown
-    /// although it lies in a hidden folder, by the same rule. Pure.
+    /// Decides what the kernel is asked for. Pure.
+    ///
+    /// Landlock tier: an allow list for reading. From `/` down, a folder with nothing hidden in it is granted
+    /// as a whole, one above something hidden is split into its entries, and what is hidden gets nothing; then
+    /// what is shown although it lies in a hidden folder, by the same rule. Where there is a mount namespace
+    /// the view hides, and Landlock says only what can be written.
     pub fn build(wish: &Wish, facts: &Facts) -> Self {
         let mut hidden = facts.hidden.clone();
         hidden.extend(facts.private.iter().cloned());
-        let mut read = BTreeSet::new();
-        grant(Path::new("/"), &hidden, &facts.entries, &mut read);
-        for shown in facts.tools.iter().chain(&facts.read) {
-            let inside = hidden.iter().filter(|h| h.starts_with(shown) && *h != shown).cloned().collect();
-            grant(shown, &inside, &facts.entries, &mut read);
-        }
-        // A grant below another adds nothing.
-        let all = read.clone();
-        read.retain(|p| !p.ancestors().skip(1).any(|a| all.contains(a)));
-        Self {
-            read: read.into_iter().collect(),
-            write: wish.write.clone(),
-            list: wish.list.clone(),
-            protect: wish.protect.clone(),
-            keep_root: wish.keep_root,
+        let mut spec = Self {
+            wish: wish.clone(),
+            read: vec!["/".into()],
+            write: facts.write.clone(),
             devices: DEVICES.iter().map(PathBuf::from).collect(),
-            hidden: hidden.into_iter().collect(),
-            env: wish.env.clone(),
-            cwd: wish.cwd.clone(),
-            identity: wish.identity,
-            unix_sockets: wish.unix_sockets,
-            limits: wish.limits,
-            network: wish.network,
+            hidden: hidden.iter().cloned().collect(),
+            view: Vec::new(),
+            unix_sockets: wish.unix_sockets || facts.abstract_scoped,
+            reads_all: wish.identity.is_some() && (wish.tier == Tier::Landlock || facts.closed),
+        };
+        if wish.tier == Tier::Landlock {
+            spec.read = allowed(facts, &hidden);
+            return spec;
         }
+        let dev = Path::new("/dev");
+        let parts = Parts {
+            private: facts.temporary.clone(),
+            hidden: facts.hidden.iter().map(PathBuf::as_path).filter(|p| *p != dev).collect(),
+            gone: facts.sockets.iter().chain(&facts.private).map(PathBuf::as_path).collect(),
+            read: facts.tools.iter().chain(&facts.read).map(PathBuf::as_path).collect(),
+            write: facts.write.iter().map(PathBuf::as_path).collect(),
+            pins: facts.pins.clone(),
+            instead: wish.instead.iter().map(|(at, from)| (at.as_path(), from.as_path())).collect(),
+            links: &facts.links,
+        };
+        spec.view = view(&parts);
+        spec.write.extend(facts.temporary.iter().map(|(p, _)| p.clone()));
+        spec
     }
+}
+
+fn allowed(facts: &Facts, hidden: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let mut read = BTreeSet::new();
+    grant(Path::new("/"), hidden, &facts.entries, &mut read);
+    for shown in facts.tools.iter().chain(&facts.read) {
+        let inside = hidden.iter().filter(|h| h.starts_with(shown) && *h != shown).cloned().collect();
+        grant(shown, &inside, &facts.entries, &mut read);
+    }
+    // A grant below another adds nothing.
+    let all = read.clone();
+    read.retain(|p| !p.ancestors().skip(1).any(|a| all.contains(a)));
+    read.into_iter().collect()
 }
 
 fn grant(
@@ -292,76 +409,3 @@ fn grant(
         }
     }
 }
-
-/// The folders of a run that the environment points at. They must be below a writable folder of the cage.
-#[derive(Debug, Clone)]
-pub struct RunDirs {
-    /// The engine's own state; its `home` is HOME.
-    pub engine: PathBuf,
-    /// TMPDIR.
-    pub tmp: PathBuf,
-    /// Caches.
-    pub cache: PathBuf,
-}
-
-/// The environment of a cage: an allow list over the caller's, and our own values. Tokens, sockets, `GIT_*`,
-/// `LD_*`, `BASH_ENV`, `NODE_OPTIONS` and whatever comes up next are gone because they are not on the list.
-/// `exists` tells whether a folder below the user's home exists. Pure but for that question.
-pub fn environment(
-    caller: impl Iterator<Item = (OsString, OsString)>,
-    user: &User,
-    dirs: &RunDirs,
-    exists: &dyn Fn(&Path) -> bool,
-) -> Vec<(OsString, OsString)> {
-    let mut env = BTreeMap::<OsString, OsString>::new();
-    for (name, value) in caller {
-        let Some(text) = name.to_str() else { continue };
-        if text == "PATH" {
-            let absolute = std::env::split_paths(&value).filter(|p| p.is_absolute());
-            if let Ok(joined) = std::env::join_paths(absolute) {
-                env.insert(name, joined);
-            }
-        } else if PASSED.contains(&text) || text.starts_with("LC_") {
-            env.insert(name, value);
-        }
-    }
-    let mut set = |name: &str, value: PathBuf| {
-        env.insert(name.into(), value.into());
-    };
-    let home = dirs.engine.join("home");
-    set("XDG_CONFIG_HOME", home.join(".config"));
-    set("XDG_DATA_HOME", home.join(".local/share"));
-    set("XDG_STATE_HOME", home.join(".local/state"));
-    set("HOME", home);
-    set("XDG_CACHE_HOME", dirs.cache.clone());
-    for name in ["TMPDIR", "TMP", "TEMP"] {
-        set(name, dirs.tmp.clone());
-    }
-    set("npm_config_cache", dirs.cache.join("npm"));
-    set("PIP_CACHE_DIR", dirs.cache.join("pip"));
-    set("UV_CACHE_DIR", dirs.cache.join("uv"));
-    set("GOPATH", dirs.cache.join("go"));
-    set("GOCACHE", dirs.cache.join("go-build"));
-    set("CARGO_HOME", dirs.cache.join("cargo"));
-    if let Some(real_home) = &user.home {
-        for (name, folder) in [
-            ("RUSTUP_HOME", ".rustup"),
-            ("PYENV_ROOT", ".pyenv"),
-            ("NVM_DIR", ".nvm"),
-            ("VOLTA_HOME", ".volta"),
-            ("MISE_DATA_DIR", ".local/share/mise"),
-            ("UV_PYTHON_INSTALL_DIR", ".local/share/uv/python"),
-        ] {
-            let folder = real_home.join(folder);
-            if exists(&folder) {
-                set(name, folder);
-            }
-        }
-    }
-    env.entry("PATH".into()).or_insert_with(|| "/usr/local/bin:/usr/bin:/bin".into());
-    env.into_iter().collect()
-}
-
-/// Names that pass. None of them can hold a secret or make a program load code.
-const PASSED: &[&str] =
-    &["USER", "LOGNAME", "SHELL", "TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ", "NO_COLOR", "CI"];

@@ -1,9 +1,18 @@
 //! Engine presets: the agent clients that are known by name, as data. Starts nothing and reads nothing; the
 //! policy may add to a preset or replace its command.
 
+pub mod account;
+mod claude;
+mod codex;
 pub mod demo;
+mod gemini;
+mod opencode;
+mod qwen;
+#[cfg(test)]
+mod tests;
 
 use crate::text::nearest as nearest_words;
+use account::Account;
 
 /// Stands for the task's text inside a word of a command.
 pub const TASK: &str = "{task}";
@@ -32,7 +41,7 @@ pub struct Words {
 }
 
 /// An engine that is known by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Preset {
     /// Its name on the command line, in the policy and in the ledger.
     pub name: &'static str,
@@ -44,10 +53,14 @@ pub struct Preset {
     pub interactive: Words,
     /// Variables set in a cage, and only there.
     pub caged_env: &'static [(&'static str, &'static str)],
-    /// The variable that moves the client's own state and login, to be pointed into the run's `engine/`.
-    pub home: Option<&'static str>,
-    /// The client's own variables that hold or select a login; only these pass with the login `env`.
+    /// Variables that move the client's own state, and the folders of the run's `engine/` they are pointed at.
+    pub state: &'static [(&'static str, &'static str)],
+    /// The client's own variables that hold a login; they pass with the login `env` only.
     pub login_env: &'static [&'static str],
+    /// Variables that belong to such a login (which server, which project); they pass with it.
+    pub more_env: &'static [&'static str],
+    /// Its login and settings, where it has any.
+    pub account: Option<&'static Account>,
 }
 
 impl Preset {
@@ -63,109 +76,32 @@ impl Preset {
 ///
 /// A task may start with `-`: it is either behind `--` or in one word with its option.
 pub const PRESETS: [Preset; 7] = [
-    Preset {
-        name: "claude-code",
-        program: Program::Named("claude"),
-        unattended: Words {
-            // `acceptEdits` would refuse every shell command that nobody is there to allow.
-            caged: &["-p", "--permission-mode", "bypassPermissions", "--", "{task}"],
-            uncaged: &["-p", "--permission-mode", "acceptEdits", "--", "{task}"],
-        },
-        interactive: Words {
-            caged: &["--permission-mode", "acceptEdits", "--", "{task}"],
-            uncaged: &["--", "{task}"],
-        },
-        // It refuses `bypassPermissions` as root unless told that it is in a sandbox, which it is.
-        caged_env: &[("IS_SANDBOX", "1")],
-        home: Some("CLAUDE_CONFIG_DIR"),
-        login_env: &[
-            "ANTHROPIC_API_KEY",
-            "ANTHROPIC_AUTH_TOKEN",
-            "ANTHROPIC_BASE_URL",
-            "CLAUDE_CODE_OAUTH_TOKEN",
-        ],
-    },
-    Preset {
-        name: "codex",
-        program: Program::Named("codex"),
-        unattended: Words {
-            caged: &["exec", "--sandbox", "danger-full-access", "--skip-git-repo-check", "--", "{task}"],
-            uncaged: &["exec", "--sandbox", "workspace-write", "--skip-git-repo-check", "--", "{task}"],
-        },
-        interactive: Words {
-            caged: &["--sandbox", "danger-full-access", "--ask-for-approval", "never", "--", "{task}"],
-            uncaged: &["--sandbox", "workspace-write", "--ask-for-approval", "on-request", "--", "{task}"],
-        },
-        caged_env: &[],
-        home: Some("CODEX_HOME"),
-        login_env: &["OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"],
-    },
-    Preset {
-        name: "gemini-cli",
-        program: Program::Named("gemini"),
-        unattended: Words {
-            // In a folder that nobody trusted, every approval mode silently becomes `default`.
-            caged: &["--skip-trust", "--approval-mode=yolo", "--prompt={task}"],
-            uncaged: &["--skip-trust", "--approval-mode=auto_edit", "--prompt={task}"],
-        },
-        interactive: Words {
-            caged: &["--skip-trust", "--approval-mode=yolo", "--prompt-interactive={task}"],
-            uncaged: &["--prompt-interactive={task}"],
-        },
-        caged_env: &[],
-        home: Some("GEMINI_CLI_HOME"),
-        login_env: &[
-            "GEMINI_API_KEY",
-            "GOOGLE_API_KEY",
-            "GOOGLE_CLOUD_PROJECT",
-            "GOOGLE_CLOUD_LOCATION",
-            "GOOGLE_GENAI_USE_VERTEXAI",
-        ],
-    },
-    Preset {
-        name: "qwen-code",
-        program: Program::Named("qwen"),
-        unattended: Words {
-            caged: &["--approval-mode=yolo", "--prompt={task}"],
-            uncaged: &["--approval-mode=auto-edit", "--prompt={task}"],
-        },
-        interactive: Words {
-            caged: &["--approval-mode=yolo", "--prompt-interactive={task}"],
-            uncaged: &["--prompt-interactive={task}"],
-        },
-        caged_env: &[],
-        home: Some("QWEN_HOME"),
-        login_env: &["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "DASHSCOPE_API_KEY"],
-    },
-    Preset {
-        name: "opencode",
-        program: Program::Named("opencode"),
-        unattended: Words { caged: &["run", "--auto", "--", "{task}"], uncaged: &["run", "--", "{task}"] },
-        interactive: Words { caged: &["--auto", "--prompt={task}"], uncaged: &["--prompt={task}"] },
-        // It follows XDG_DATA_HOME and XDG_CONFIG_HOME; there is no one variable for all its state.
-        caged_env: &[],
-        home: None,
-        login_env: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"],
-    },
-    Preset {
-        name: "command",
-        program: Program::Given,
-        unattended: Words { caged: &[], uncaged: &[] },
-        interactive: Words { caged: &[], uncaged: &[] },
-        caged_env: &[],
-        home: None,
-        login_env: &[],
-    },
+    claude::PRESET,
+    codex::PRESET,
+    gemini::PRESET,
+    qwen::PRESET,
+    opencode::PRESET,
+    Preset { name: "command", program: Program::Given, ..NOTHING },
     Preset {
         name: "demo",
         program: Program::Ourselves,
         unattended: Words { caged: &["demo-engine"], uncaged: &["demo-engine"] },
         interactive: Words { caged: &["demo-engine"], uncaged: &["demo-engine"] },
-        caged_env: &[],
-        home: None,
-        login_env: &[],
+        ..NOTHING
     },
 ];
+
+const NOTHING: Preset = Preset {
+    name: "",
+    program: Program::Given,
+    unattended: Words { caged: &[], uncaged: &[] },
+    interactive: Words { caged: &[], uncaged: &[] },
+    caged_env: &[],
+    state: &[],
+    login_env: &[],
+    more_env: &[],
+    account: None,
+};
 
 /// The preset of that name.
 pub fn known(name: &str) -> Option<&'static Preset> {
@@ -205,46 +141,4 @@ fn fill_word(word: &str, task: &str, task_file: &str) -> String {
     }
     out.push_str(rest);
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_found_and_mistyped_ones_are_near() {
-        for p in &PRESETS {
-            assert_eq!(known(p.name), Some(p));
-        }
-        assert_eq!(known("claude"), None);
-        assert_eq!(nearest("claude"), ["claude-code"]);
-        assert_eq!(nearest("qwen"), ["qwen-code"]);
-        assert_eq!(nearest("codx"), ["codex"]);
-        assert_eq!(nearest("zzzzzz"), Vec::<&str>::new());
-    }
-
-    #[test]
-    fn every_client_gets_its_task_as_one_word_that_is_no_option() {
-        for p in PRESETS.iter().filter(|p| matches!(p.program, Program::Named(_))) {
-            for (interactive, caged) in [(false, false), (false, true), (true, false), (true, true)] {
-                let words = p.words(interactive, caged);
-                let at = words.iter().position(|w| w.contains(TASK)).unwrap();
-                assert_eq!(at, words.len() - 1, "{}", p.name);
-                assert!(words[at].starts_with("--") || words[at - 1] == "--", "{}", p.name);
-                let filled = fill(words, "--do $(this) {task_file}", "/t/TASK.md");
-                assert_eq!(filled.len(), words.len());
-                assert!(filled[at].ends_with("--do $(this) {task_file}"), "{}", p.name);
-            }
-        }
-    }
-
-    #[test]
-    fn filling_is_done_once() {
-        let fill = |w: &str| fill(&[w], "{task_file}{task}", "/f").remove(0);
-        assert_eq!(fill("{task}"), "{task_file}{task}");
-        assert_eq!(fill("@{task_file}!"), "@/f!");
-        assert_eq!(fill("{\"a\": {}}"), "{\"a\": {}}");
-        assert_eq!(fill("{{task}}"), "{{task_file}{task}}");
-        assert_eq!(fill("é{"), "é{");
-    }
 }

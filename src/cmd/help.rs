@@ -27,6 +27,7 @@ const PAGES: &[(&str, &str)] = &[
     ("discard", include_str!("../../man/git-agent-discard.1")),
     ("checkout", include_str!("../../man/git-agent-checkout.1")),
     ("prune", include_str!("../../man/git-agent-prune.1")),
+    ("login", include_str!("../../man/git-agent-login.1")),
     ("init", include_str!("../../man/git-agent-init.1")),
     ("policy", include_str!("../../man/git-agent-policy.1")),
     ("policy.yml", include_str!("../../man/git-agent-policy.5")),

@@ -13,6 +13,7 @@ pub mod help;
 mod init;
 mod list;
 mod log;
+mod login;
 mod path;
 mod policy;
 mod prune;
@@ -111,6 +112,7 @@ const COMMANDS: &[Command] = &[
     cage::COMMAND,
     doctor::COMMAND,
     recover::COMMAND,
+    login::COMMAND,
     demo::COMMAND,
 ];
 

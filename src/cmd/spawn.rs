@@ -97,6 +97,9 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     };
     let prepared = ops::supervise::prepare(&mut ready.run, &engine, request.task.as_deref(), ops::now())?;
+    for note in &prepared.notes {
+        session.out.warning(note);
+    }
     session.out.talk(&report::launch(&engine, &prepared));
     if let Some(note) = report::confined(ready.run.isolation(), &prepared.report) {
         session.out.warning(note);

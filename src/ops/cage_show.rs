@@ -49,7 +49,7 @@ pub fn read(repo: &Repo, word: &str) -> Result<Shown, Failure> {
         return Ok(Shown { name, started: true, tier, spec: value["cage"].take() });
     }
     let run = Open::named(repo, word)?;
-    let held = confine::engine(&run, Vec::new())?;
+    let held = confine::engine(&run, Vec::new(), Vec::new())?;
     let tier = match (switch::cage(repo.config()?)?.tier(), &held.chosen) {
         (Some(switched_off), _) => switched_off.to_owned(),
         (None, chosen) => chosen.as_ref().map_or("none", |c| c.tier.as_str()).to_owned(),

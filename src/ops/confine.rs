@@ -70,9 +70,14 @@ pub struct Held {
 }
 
 /// The cage for an engine, or for what a person starts in a run's tree.
-pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<Held, Failure> {
+/// `programs` are files and folders that it has to be shown to start at all.
+pub fn engine(
+    run: &Open<'_>,
+    variables: Vec<(OsString, OsString)>,
+    programs: Vec<PathBuf>,
+) -> Result<Held, Failure> {
     if !run.isolation().has_copy() {
-        return standing::cage(run, variables);
+        return standing::cage(run, variables, programs);
     }
     let config = run.repo.config()?;
     let dirs = RunDirs { engine: run.layout.engine(), tmp: run.layout.tmp(), cache: run.layout.cache() };
@@ -87,6 +92,7 @@ pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<He
     ]);
     let mut read = shown(run.repo)?;
     read.push(run.layout.store());
+    read.extend(programs);
     read.extend(config.personal_all("agent.read").into_iter().map(|p| in_home(p, user.home.as_deref())));
     let below = |names: &[&str]| names.iter().map(|n| run.layout.dir().join(n)).collect();
     let wish = Wish { pins: below(PINNED), ..wish(run, read, below(WRITABLE), env)? };

@@ -1,15 +1,15 @@
 //! Which engine a run gets, as what command line and with which variables.
 
 use super::Layout;
-use crate::clients::{self, Program};
-use crate::git::Config;
+use crate::clients::account::Account;
+use crate::clients::{self, Preset, Program};
 use crate::model::{Failure, Kind};
 use crate::policy::{Policy, RoleRule};
 use crate::text::Untrusted;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An engine to start, before the run's folder is known.
@@ -28,8 +28,10 @@ pub struct EnginePlan {
 enum Words {
     /// The caller's own, taken as they are.
     Given(Vec<OsString>),
-    /// A preset's or the policy's: `{task}` and `{task_file}` are filled in.
+    /// The policy's: `{task}` and `{task_file}` are filled in.
     Template(Vec<String>),
+    /// A preset's, likewise, with a wall around it and without; the client's adapter may add to it.
+    Preset { caged: Vec<String>, uncaged: Vec<String> },
     /// The built-in demo engine.
     Demo,
 }
@@ -78,9 +80,11 @@ fn template(policy: &Policy, name: &str, has_task: bool) -> Result<Words, Failur
             .hint("write it after '--': git agent spawn --role developer -- make test")),
         Program::Named(program) => {
             let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && has_task;
-            let mut words = vec![program.to_owned()];
-            words.extend(preset.words(interactive, true).iter().map(|w| (*w).to_owned()));
-            Ok(Words::Template(words))
+            let words = |caged| {
+                let rest = preset.words(interactive, caged).iter().copied();
+                std::iter::once(program).chain(rest).map(str::to_owned).collect()
+            };
+            Ok(Words::Preset { caged: words(true), uncaged: words(false) })
         }
     }
 }
@@ -101,7 +105,7 @@ impl EnginePlan {
     fn program(&self) -> Option<OsString> {
         match &self.words {
             Words::Given(words) => words.first().cloned(),
-            Words::Template(words) => words.first().map(OsString::from),
+            Words::Template(words) | Words::Preset { caged: words, .. } => words.first().map(OsString::from),
             Words::Demo => Some("sh".into()),
         }
     }
@@ -109,7 +113,7 @@ impl EnginePlan {
     /// Refuses what would fail only after the run was cut: no task for an engine that takes one, and a
     /// program that is not there (127) or cannot be executed (126), as env(1) has it.
     fn check(&self, has_task: bool) -> Result<(), Failure> {
-        if let Words::Template(words) = &self.words
+        if let Words::Template(words) | Words::Preset { caged: words, .. } = &self.words
             && !has_task
             && words.iter().any(|w| w.contains(clients::TASK))
         {
@@ -124,8 +128,37 @@ impl EnginePlan {
         }
     }
 
-    /// The command line, and the form that the ledger keeps, where the task's text stays a placeholder.
-    pub fn command(&self, task: Option<&[u8]>, task_file: &str) -> (Vec<OsString>, Vec<String>) {
+    /// The preset and account of the client that this engine is, where it is a known one.
+    pub fn client(&self) -> Option<(&'static Preset, &'static Account)> {
+        let preset = clients::known(&self.name)?;
+        Some((preset, preset.account?))
+    }
+
+    /// Whether the caller wrote the command line.
+    pub fn is_given(&self) -> bool {
+        matches!(self.words, Words::Given(_))
+    }
+
+    /// Variables that the policy lets through, by name.
+    pub fn passes(&self) -> impl Iterator<Item = &str> {
+        self.env.iter().map(String::as_str)
+    }
+
+    /// What has to be shown of the machine for the program to start.
+    pub fn program_files(&self) -> Vec<PathBuf> {
+        self.program().map(|p| program_files(&p)).unwrap_or_default()
+    }
+
+    /// The command line, and the form that the ledger keeps, where the task's text stays a placeholder. `more`
+    /// goes after the program's name, if the command line is the preset's own. Without a wall (no cage, no container) the
+    /// client's own guard stays on.
+    pub fn command(
+        &self,
+        task: Option<&[u8]>,
+        task_file: &str,
+        more: Vec<OsString>,
+        walled: bool,
+    ) -> (Vec<OsString>, Vec<String>) {
         match &self.words {
             Words::Given(words) => {
                 (words.clone(), words.iter().map(|w| w.to_string_lossy().into_owned()).collect())
@@ -135,6 +168,16 @@ impl EnginePlan {
                 let filled = clients::fill(words, &task, task_file);
                 (filled.into_iter().map(OsString::from).collect(), words.clone())
             }
+            Words::Preset { caged, uncaged } => {
+                let words = if walled { caged } else { uncaged };
+                let task = String::from_utf8_lossy(task.unwrap_or_default());
+                let filled = clients::fill(words, &task, task_file);
+                let mut shown = words.clone();
+                shown.splice(1..1, more.iter().map(|w| w.to_string_lossy().into_owned()));
+                let mut all: Vec<OsString> = filled.into_iter().map(OsString::from).collect();
+                all.splice(1..1, more);
+                (all, shown)
+            }
             Words::Demo => {
                 let words = clients::demo::command();
                 (words.iter().map(OsString::from).collect(), vec!["demo-engine".to_owned()])
@@ -143,22 +186,32 @@ impl EnginePlan {
     }
 
     /// Variables for this engine beside the cage's own: what its preset sets, and by name what the policy
-    /// (`env`) or the person (`agent.<engine>.login = env`) lets through.
-    pub fn variables(&self, config: &Config, layout: &Layout) -> Vec<(OsString, OsString)> {
+    /// (`env`) lets through. Those of its login are [`super::login`]'s.
+    pub fn variables(&self, layout: &Layout, walled: bool) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
-        let mut pass: Vec<&str> = self.env.iter().map(String::as_str).collect();
         if let Some(preset) = clients::known(&self.name) {
-            all.extend(preset.caged_env.iter().map(|(k, v)| (k.into(), v.into())));
-            if let Some(home) = preset.home {
-                all.push((home.into(), layout.engine().join(preset.name).into_os_string()));
-            }
-            if config.personal(&format!("agent.{}.login", self.name)) == Some("env") {
-                pass.extend(preset.login_env);
-            }
+            let caged = preset.caged_env.iter().filter(|_| walled);
+            all.extend(caged.map(|(k, v)| (k.into(), v.into())));
+            all.extend(
+                preset.state.iter().map(|(k, v)| (k.into(), layout.engine().join(v).into_os_string())),
+            );
         }
-        all.extend(pass.into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))));
+        all.extend(self.env.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))));
         all
     }
+}
+
+/// A program as it is on disk, behind all links: its file, or for one that a package manager of Node installed
+/// the folder that holds it and what it needs. The cage shows a folder of PATH, and not what its links lead to.
+pub fn program_files(program: &OsStr) -> Vec<PathBuf> {
+    let found = match Path::new(program) {
+        p if p.is_absolute() => Some(p.to_owned()),
+        p if p.components().count() > 1 => None,
+        p => on_path(p),
+    };
+    let Some(real) = found.and_then(|p| std::fs::canonicalize(p).ok()) else { return Vec::new() };
+    let modules = real.ancestors().filter(|a| a.ends_with("node_modules")).last();
+    vec![modules.unwrap_or(&real).to_owned()]
 }
 
 /// Refuses a program that is not there (127) or cannot be executed (126), as far as that can be known outside
@@ -181,7 +234,7 @@ pub fn present(program: &OsStr) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn on_path(program: &Path) -> Option<std::path::PathBuf> {
+pub(super) fn on_path(program: &Path) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).filter(|d| d.is_absolute()).map(|d| d.join(program)).find(|p| executable(p))
 }

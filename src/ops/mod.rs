@@ -18,6 +18,7 @@ pub mod land;
 mod landed;
 mod layout;
 mod lfs;
+pub mod login;
 mod making;
 mod open;
 pub mod person;

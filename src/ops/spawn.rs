@@ -161,6 +161,9 @@ pub(super) fn admit(repo: &Repo, request: &Request) -> Result<Admitted, Failure>
         confine::can_hold(repo, &policy)?;
     }
     let isolation = standing::choose(&policy, &role, &rule, engine.as_ref(), request)?;
+    if let Some(engine) = &engine {
+        super::login::check(engine, repo.config()?)?;
+    }
     Ok(Admitted { role, head, policy, in_force, text, notes, has_task, engine, isolation })
 }
 

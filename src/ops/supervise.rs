@@ -3,7 +3,7 @@
 
 use super::engine::EnginePlan;
 use super::finish::{Finished, finish};
-use super::{Open, cage_show, confine, reader, spawn, standing, switch, tier};
+use super::{Open, cage_show, confine, login, reader, spawn, standing, switch, tier};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
@@ -25,6 +25,9 @@ pub struct Prepared {
     pub report: CageReport,
     /// Why nothing better holds it.
     pub below: Option<String>,
+    /// What a person should know: one sentence each.
+    pub notes: Vec<String>,
+    engine: EnginePlan,
     cage: Cage,
     command: Vec<OsString>,
     wall: Option<Duration>,
@@ -46,20 +49,31 @@ pub fn prepare(
     task: Option<&[u8]>,
     now: i64,
 ) -> Result<Prepared, Failure> {
-    let variables = engine.variables(run.repo.config()?, &run.layout);
-    let confine::Held { cage, chosen } = confine::engine(run, variables)?;
+    let placed = login::place(run, engine)?;
+    let walled = switch::cage(run.repo.config()?)? != switch::Cage::Off;
+    let mut variables = engine.variables(&run.layout, walled);
+    variables.extend(placed.env);
+    let confine::Held { cage, chosen } = confine::engine(run, variables, engine.program_files())?;
     let report = confine::prove(run, &cage)?;
     cage_show::record(run, &cage, &report)?;
     if let Some(chosen) = &chosen {
         tier::remember(chosen.tier)?;
     }
     let task_file = run.task_file();
-    let (command, shown) = engine.command(task, &task_file.to_string_lossy());
+    let (command, shown) = engine.command(task, &task_file.to_string_lossy(), placed.words, walled);
     let body =
         Body::Engine(Engine { engine: engine.name.clone(), command: bounded(shown), cage: report.clone() });
     let draft = Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor: run.actor.clone() };
     run.tip = run.ledger.append(&run.folder.run, &draft, can_start)?;
-    Ok(Prepared { report, below: chosen.and_then(|c| c.below), cage, command, wall: engine.wall })
+    Ok(Prepared {
+        report,
+        below: chosen.and_then(|c| c.below),
+        notes: placed.notes,
+        engine: engine.clone(),
+        cage,
+        command,
+        wall: engine.wall,
+    })
 }
 
 /// Whether an engine may work in a run as the ledger has it.
@@ -106,6 +120,7 @@ fn start(run: &Open<'_>, prepared: &Prepared, quiet_stdout: bool) -> (Ended, u64
     let started = Instant::now();
     let outcome = prepared.cage.run(&prepared.command, stdio(quiet_stdout), &run.lock, prepared.wall);
     let seconds = started.elapsed().as_secs();
+    login::remove(run, &prepared.engine);
     match outcome {
         Ok(outcome) => (outcome.ended, seconds, None),
         // The engine never ran; the run still ends with what is on disk.
@@ -145,7 +160,8 @@ pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
     command.first().map_or(Ok(()), |program| super::engine::present(program))?;
     standing::still_open(&run.tip.understood()?.head)?;
     super::freeze(run)?;
-    let confine::Held { cage, .. } = confine::engine(run, Vec::new())?;
+    let programs = command.first().map(|p| super::engine::program_files(p)).unwrap_or_default();
+    let confine::Held { cage, .. } = confine::engine(run, Vec::new(), programs)?;
     confine::prove(run, &cage)?;
     let outcome = cage.run(command, stdio(false), &run.lock, None).map_err(|e| not_started(e, command))?;
     Ok(status(outcome.ended))

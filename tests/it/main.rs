@@ -16,6 +16,7 @@ mod apply_killed;
 mod apply_model;
 mod attacked;
 mod checkout;
+mod clients;
 mod completion;
 mod doctor;
 mod escape;

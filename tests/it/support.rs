@@ -129,6 +129,22 @@ impl Sandbox {
         self
     }
 
+    /// Puts a folder of programs before every other.
+    pub fn with_programs(mut self, folder: &Path) -> Self {
+        let mut path = folder.as_os_str().to_owned();
+        path.push(":");
+        path.push(&self.path);
+        self.path = path;
+        self
+    }
+
+    /// A shell script that stands for a program.
+    pub fn program(&self, name: &str, script: &str) {
+        let path = self.dir().join("bin").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        set_mode(&path, 0o755);
+    }
+
     pub fn command(&self, dir: &Path, program: impl AsRef<OsStr>) -> Command {
         // Found in the sandbox's PATH, not in ours.
         let program = program.as_ref();

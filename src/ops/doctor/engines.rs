@@ -4,7 +4,7 @@ use super::clients::{HookFile, HookState};
 use super::throwaway::Held;
 use crate::clients::{self, PRESETS, Preset, Program};
 use crate::model::{Ended, Failure};
-use crate::ops::engine::on_path;
+use crate::ops::engine::{on_path, program_files};
 use crate::os::cage::{Input, Output, Stdio};
 use crate::os::{files, process};
 use crate::text::Untrusted;
@@ -145,8 +145,8 @@ fn login(preset: &Preset) -> Option<String> {
 /// Where each client keeps its state in the run, as `spawn` says it.
 fn homes(held: &Held<'_>, presets: &[&Preset]) -> Vec<(OsString, OsString)> {
     let engine = held.run.layout.engine();
-    let moved = |p: &&Preset| Some((p.home?.into(), engine.join(p.name).into_os_string()));
-    presets.iter().filter_map(moved).collect()
+    let moved = |(name, folder): &(&str, &str)| (name.into(), engine.join(folder).into_os_string());
+    presets.iter().flat_map(|p| p.state.iter().map(moved)).collect()
 }
 
 /// Asks all for their versions at the same time, in the cage. Who answers can be started there.
@@ -159,7 +159,8 @@ fn versions(all: &mut [EngineReport], presets: &[&Preset], held: &Held<'_>) -> R
     }
     let mut argv: Vec<OsString> = ["sh", "-c", SCRIPT, "sh"].map(OsString::from).to_vec();
     argv.extend(there.iter().filter_map(|e| Some(OsString::from(e.program.as_ref()?))));
-    let cage = held.cage_with(homes(held, presets))?;
+    let programs = argv[4..].iter().flat_map(|p| program_files(p)).collect();
+    let cage = held.cage_with(homes(held, presets), programs)?;
     let quiet = Stdio { input: Input::Null, output: Output::Null, error: Output::Null };
     // Whoever is not ready in time counts as one that does not start.
     let _ = cage.run(&argv, quiet, &held.run.lock, Some(PATIENCE))?;
@@ -196,7 +197,7 @@ fn try_live(preset: &'static Preset, held: &Held<'_>) -> Result<(), String> {
     let mut variables = homes(held, &[preset]);
     variables.extend(preset.caged_env.iter().map(|(k, v)| (k.into(), v.into())));
     variables.extend(preset.login_env.iter().filter_map(|n| Some((n.into(), std::env::var_os(n)?))));
-    let cage = held.cage_with(variables).map_err(word)?;
+    let cage = held.cage_with(variables, program_files(program.as_ref())).map_err(word)?;
     let argv: Vec<OsString> = words.into_iter().map(OsString::from).collect();
     let _ = files::remove_file(&tree.join(LEFT));
     let quiet = Stdio { input: Input::Null, output: Output::Null, error: Output::Null };

@@ -95,16 +95,20 @@ impl Throwaway {
         };
         let plan = spawn::plan(&self.main, &request, crate::ops::fate()?)?;
         let run = spawn::execute(&self.main, plan)?.run;
-        let cage = confine::engine(&run, Vec::new())?.cage;
+        let cage = confine::engine(&run, Vec::new(), Vec::new())?.cage;
         let report = confine::prove(&run, &cage)?;
         Ok(Held { run, cage, report })
     }
 }
 
 impl Held<'_> {
-    /// A cage of the same run with more variables, for engines.
-    pub fn cage_with(&self, variables: Vec<(OsString, OsString)>) -> Result<Cage, Failure> {
-        Ok(confine::engine(&self.run, variables)?.cage)
+    /// A cage of the same run with more variables and programs, for engines.
+    pub fn cage_with(
+        &self,
+        variables: Vec<(OsString, OsString)>,
+        programs: Vec<PathBuf>,
+    ) -> Result<Cage, Failure> {
+        Ok(confine::engine(&self.run, variables, programs)?.cage)
     }
 }
 

@@ -34,7 +34,11 @@ const CACHES: &[(&str, &str)] = &[
 ];
 
 /// The cage for an engine, or for what a person starts in such a run.
-pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<confine::Held, Failure> {
+pub fn engine(
+    run: &Open<'_>,
+    variables: Vec<(OsString, OsString)>,
+    programs: Vec<PathBuf>,
+) -> Result<confine::Held, Failure> {
     let (repo, layout) = (run.repo, &run.layout);
     let config = repo.config()?;
     let top = layout.tree();
@@ -68,6 +72,7 @@ pub fn engine(run: &Open<'_>, variables: Vec<(OsString, OsString)>) -> Result<co
     let mut read = confine::shown(repo)?;
     read.extend([top.clone(), repo.git_dir().to_owned(), repo.common_dir().to_owned()]);
     read.extend([run.task_file(), layout.view()]);
+    read.extend(programs);
     read.extend(
         config.personal_all("agent.read").into_iter().map(|p| confine::in_home(p, user.home.as_deref())),
     );

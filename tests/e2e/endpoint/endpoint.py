@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import threading
+import time
 import zlib
 
 import anthropic_messages
@@ -40,7 +41,7 @@ class Script:
 
     def note(self, **what):
         with self.lock:
-            self.log.write(json.dumps(what) + "\n")
+            self.log.write(json.dumps({"at": round(time.monotonic(), 1)} | what) + "\n")
             self.log.flush()
 
     def answer(self, conversation):
@@ -143,12 +144,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, address):
+        # A client that ends with a connection open is none.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, address)
+
+
 def main():
     steps, log = sys.argv[1:3]
     with open(steps, encoding="utf-8") as file:
         steps = json.load(file)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     server.script = Script(steps, open(log, "a", encoding="utf-8"))
     print(server.server_address[1], flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

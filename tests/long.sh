@@ -127,27 +127,29 @@ kills() { # N
 
 # A landing from A to B: a run that makes B of A, approved by digest, applied; then git is asked with B's index.
 pairs() { # N PATH
-    local work="$scratch/pairs" tool="$scratch/other" n=0 bad=0 refused=0 from to digest
+    local work="$scratch/pairs" i=0 run n=0 bad=0 refused=0 from to digest
     git clone -q --no-hardlinks "$2" "$work"
-    git clone -q --no-hardlinks "$2" "$tool"
     cd "$work"
     git config advice.detachedHead false
     while read -r to from; do
+        # A run of its own each time: one that was applied and goes on starts from what was applied.
+        i=$((i + 1)) run="pair$i"
         git checkout -q -f --detach "$from" && git clean -qfdx
-        git -C "$tool" checkout -q -f --detach "$to" && git -C "$tool" clean -qfdx
-        # The engine: exactly the other tree, files and all.
-        git-agent spawn --role developer --run pair -- bash -c "git ls-files -z | xargs -0 rm -f --; find . -mindepth 1 \
-            -type d -empty ! -path './.git*' -delete; cd '$tool' && git archive HEAD | tar -x -C \"\$OLDPWD\"" \
-            >/dev/null 2>"$scratch/talk" || { refused=$((refused + 1)); git-agent discard pair >/dev/null 2>&1 || true; continue; }
-        digest=$(git-agent review pair --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["digest"])')
-        if git-agent review pair --approve --digest "$digest" 2>/dev/null && git-agent apply pair >/dev/null 2>"$scratch/talk"; then
+        # The engine checks the other commit out; only what is on disk counts.
+        if ! git-agent spawn --role developer --run "$run" -- git -c advice.detachedHead=false checkout -q -f --detach "$to" \
+            >/dev/null 2>"$scratch/talk"; then
+            refused=$((refused + 1)); tail -n 2 "$scratch/talk"
+            git-agent discard "$run" >/dev/null 2>&1 || true
+            continue
+        fi
+        digest=$(git-agent review "$run" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["digest"])')
+        if git-agent review "$run" --approve --digest "$digest" 2>/dev/null && git-agent apply "$run" >/dev/null 2>"$scratch/talk"; then
             n=$((n + 1))
             git update-ref --no-deref HEAD "$to" && git read-tree "$to"
             [[ -z $(git status --porcelain) ]] || { bad=$((bad + 1)); say "$from $to differ"; git status --short | head -5; }
         else
             refused=$((refused + 1)); head -2 "$scratch/talk"
         fi
-        git update-ref -d "refs/heads/wt/pair" 2>/dev/null || true
     done < <(git log --no-merges --format='%H %P' | awk 'NF == 2' | head -n "$1")
     cd "$here"
     say "pairs: $n landed as git checks them out, $bad differ, $refused refused"
@@ -172,7 +174,8 @@ big() { # N
     for n in $(seq 1 "$1"); do
         git-agent apply big >/dev/null 2>&1 &
         local pid=$!
-        sleep "0.$(printf '%03d' $((RANDOM % 600)))"
+        sleep "0.$(printf '%03d' $((RANDOM % 1000)))"
+        ((RANDOM % 2)) || sleep 0.9
         kill -9 $pid 2>/dev/null || true
         wait $pid 2>/dev/null || true
         case $(git-agent list --all --porcelain 2>/dev/null | awk -F'\t' '$2 == "big" { print $3 }') in

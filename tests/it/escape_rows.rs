@@ -43,7 +43,7 @@ c.shmctl(shm, 0, None); c.mq_unlink(f"/{name}".encode())
 struct Outside {
     vars: BTreeMap<String, String>,
     seen: PathBuf,
-    _running: Running,
+    running: Running,
 }
 
 impl Outside {
@@ -70,7 +70,7 @@ impl Outside {
             vars.insert(key, value);
         }
         assert!(vars.contains_key("PID"), "the outside did not come up");
-        Self { vars, seen, _running: Running(Some(child)) }
+        Self { vars, seen, running: Running(Some(child)) }
     }
 }
 
@@ -87,6 +87,11 @@ fn give(s: &Sandbox, path: &Path) {
 
 impl Drop for Outside {
     fn drop(&mut self) {
+        // At the end of its input it takes its queue and its memory away, which outlive a process.
+        if let Some(child) = &mut self.running.0 {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
         let _ = std::fs::remove_dir_all(&self.seen);
     }
 }

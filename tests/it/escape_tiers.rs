@@ -354,7 +354,7 @@ fn pr11_what_fills_up_is_bounded() {
             let script =
                 "ulimit -u; df -k --output=size /tmp /dev/shm | grep -v blocks; head -1 /proc/meminfo";
             let said = repo
-                .agent_args(["spawn", "--role", "developer", "--run", "t", "--", "sh", "-c", script])
+                .agent_args(["spawn", "--role", "developer", "--run", "t", "--", "bash", "-c", script])
                 .ok();
             let numbers: Vec<u64> =
                 said.out().split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect();
@@ -371,7 +371,7 @@ const WORK: &[(&str, bool, &str)] = &[
     (
         "multiprocessing",
         false,
-        r#"/usr/bin/python3 -c '
+        r#"TMPDIR=/tmp /usr/bin/python3 -c '
 import multiprocessing as m
 def f(x): return x * x
 if __name__ == "__main__":
@@ -410,7 +410,7 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); socket.create_connect
         true,
         "grep -q . /proc/cpuinfo && grep -q . /proc/meminfo && cat /proc/self/status /proc/sys/kernel/osrelease",
     ),
-    ("devices", true, "head -c 9 /dev/urandom >/dev/null && echo x >/dev/stderr"),
+    ("devices", true, "head -c 9 /dev/urandom >/dev/null && echo x >&2"),
     ("names", true, "getent passwd root && getent hosts localhost"),
 ];
 

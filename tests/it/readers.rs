@@ -72,7 +72,7 @@ fn r15_a_reader_sees_the_real_tree_and_can_write_nothing_there() {
             &script,
         ]);
         let said = said.ok();
-        said.says(&["reader", "tier landlock", "nothing to land"]);
+        said.says(&["reader", "in the cage: tier ", "nothing to land"]);
         let out = said.out();
         for seen in [
             repo.dir.to_str().unwrap(),
@@ -272,7 +272,7 @@ fn a_reader_in_every_command() {
         let line = repo.runs().into_iter().find(|r| r["name"] == "one").unwrap();
         assert_eq!(
             (&line["state"], &line["isolation"], &line["branch"], &line["path"], &line["tier"]),
-            (&json!("finished"), &json!("reader"), &json!(null), &json!(null), &json!("landlock"))
+            (&json!("finished"), &json!("reader"), &json!(null), &json!(null), &json!("full"))
         );
         assert_eq!(repo.kinds("one"), ["spawn", "engine", "end"]);
         let log = repo.agent("log one --json").ok().json();

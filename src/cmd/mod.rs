@@ -1,6 +1,7 @@
 //! The command table: one file a command, each a `Command` that parses, plans, executes and reports.
 
 mod apply;
+mod approve;
 mod cage;
 mod checkout;
 mod complete;
@@ -23,6 +24,7 @@ mod shell;
 mod show;
 mod spawn;
 mod stop;
+mod trust;
 
 use crate::git::Repo;
 use crate::model::{Failure, Kind};
@@ -96,6 +98,8 @@ const COMMANDS: &[Command] = &[
     spawn::COMMAND,
     list::COMMAND,
     review::COMMAND,
+    approve::COMMAND,
+    approve::REVOKE,
     apply::COMMAND,
     discard::COMMAND,
     checkout::COMMAND,
@@ -114,6 +118,7 @@ const COMMANDS: &[Command] = &[
     recover::COMMAND,
     login::COMMAND,
     demo::COMMAND,
+    trust::COMMAND,
 ];
 
 /// Entry point of every binary. `fixed` is the command of the one-purpose binaries.

@@ -4,7 +4,7 @@ use super::apply::Manner;
 use super::{Command, Outcome, Session};
 use crate::git::Repo;
 use crate::ledger::Ledger;
-use crate::model::{Digest, Failure, How, Kind};
+use crate::model::{Digest, Failure, Kind};
 use crate::ops::review::Review;
 use crate::ops::{self, land, verdict};
 use crate::os::files;
@@ -81,9 +81,8 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         out.raw(crate::text::Untrusted::new(&stat).multiline().as_bytes())?;
     } else if args.approve {
         ops::review::waits(&review)?;
-        let how = verdict::how(&repo, &review, args.digest)?;
-        verdict::approve(&repo, &review, how, ops::now())?;
-        out.talk(&report::approved(&review, how));
+        let narrow = verdict::Narrow::default();
+        super::approve::record(session, &repo, &review, args.digest, narrow)?;
     } else if args.keep {
         ops::review::waits(&review)?;
         ops::person::require_person("decide on a run")?;
@@ -175,8 +174,8 @@ fn apply(session: &Session, repo: &Repo, review: &Review, manner: &Manner) -> Ou
         let how = super::apply::look_again(session, repo, &review.shown.head.name, merged, None)?;
         landing = landing.accept(how);
     }
-    verdict::approve(repo, review, How::Terminal, ops::now())?;
+    verdict::approve(repo, review, &verdict::way(repo)?, verdict::Narrow::default(), ops::now())?;
     let shown = ops::show::read(&Ledger::new(repo), review.shown.tip.run.as_str())?;
-    let plan = landing.approved(&shown, ops::now())?;
+    let plan = landing.approved(repo, &shown, ops::now())?;
     super::apply::land_approved(session, repo, &shown, plan, manner)
 }

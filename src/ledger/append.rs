@@ -1,7 +1,9 @@
 //! Writing: objects first, then one ref update that names the old value.
 
 use super::chain::{Tip, pinned, unknown};
-use super::{ATTACHMENTS, EVENT_FILE, LIMIT_BYTES, LIMIT_EVENTS, Ledger, TASK, plain};
+use super::{
+    ATTACHMENTS, EVENT_FILE, LIMIT_BYTES, LIMIT_EVENTS, Ledger, MAX_SIGNATURE, SIGNATURE_FILE, TASK, plain,
+};
 use crate::git::{ObjectKind, RefError, Transaction, TreeEntry, commit_bytes, tree_bytes};
 use crate::model::{
     Actor, Attachment, Body, Decoded, Digest, Event, FORMAT, Failure, Head, MAX_EVENTS, MAX_RUN, MAX_TASK,
@@ -28,6 +30,18 @@ pub struct Draft {
     pub time: i64,
     /// Who acts.
     pub actor: Actor,
+}
+
+/// Signs the bytes of an event: an armoured SSHSIG or OpenPGP signature.
+pub type Sign<'s> = dyn Fn(&[u8]) -> Result<Vec<u8>, Failure> + 's;
+
+/// Where an event goes.
+struct At<'t> {
+    seq: u64,
+    prev: Option<Digest>,
+    head: Head,
+    before: Option<&'t Tip>,
+    held: u64,
 }
 
 /// An event whose objects are written and that becomes part of its run with one ref update.
@@ -63,25 +77,30 @@ impl Ledger<'_> {
     /// Writes the objects of a run's first event, which must be a `spawn`.
     pub fn prepare_first(&self, run: &RunId, draft: &Draft) -> Result<Prepared, Failure> {
         let head = Head::advance(None, 0, &draft.body).map_err(|e| Failure::fatal(e.to_string()))?;
-        self.write(run, draft, 0, None, head, None, 0)
+        self.write(run, draft, At { seq: 0, prev: None, head, before: None, held: 0 }, None)
     }
 
     /// Writes the objects of the event that follows `tip`. The whole chain is checked first: nothing is ever
     /// appended to a run that cannot be trusted or that holds something newer than we know.
     pub fn prepare_next(&self, tip: &Tip, draft: &Draft) -> Result<Prepared, Failure> {
+        self.prepare(tip, draft, None)
+    }
+
+    fn prepare(&self, tip: &Tip, draft: &Draft, sign: Option<&Sign<'_>>) -> Result<Prepared, Failure> {
         tip.understood()?;
         let chain = self.chain(tip)?;
         if let Some((v, kind)) = chain.unknown() {
             return Err(unknown(&tip.run, v, kind));
         }
-        let seq = chain.events.len() as u64;
-        let cap = if draft.body.closes() { LIMIT_EVENTS } else { MAX_EVENTS };
-        if seq >= cap {
+        let seq = tip.event.envelope().seq + 1;
+        let held = chain.events.len() as u64;
+        if held >= LIMIT_EVENTS || (seq >= MAX_EVENTS && !draft.body.closes()) {
             return Err(full(tip, &format!("{seq} events"), &draft.body));
         }
         let head = Head::advance(chain.head.as_ref(), seq, &draft.body)
             .map_err(|e| Failure::fatal(format!("run {}: {e}", tip.label())))?;
-        self.write(&tip.run, draft, seq, Some(chain.last), head, Some(tip), chain.bytes)
+        let place = At { seq, prev: Some(chain.last), head, before: Some(tip), held: chain.bytes };
+        self.write(&tip.run, draft, place, sign)
     }
 
     /// Appends an event whatever others append meanwhile. `check` sees what the run is at the moment of each
@@ -92,11 +111,22 @@ impl Ledger<'_> {
         draft: &Draft,
         check: impl Fn(&Head) -> Result<(), Failure>,
     ) -> Result<Tip, Failure> {
+        self.append_signed(run, draft, None, check)
+    }
+
+    /// The same with a signature over the event's bytes beside it. A lost race means signing again.
+    pub fn append_signed(
+        &self,
+        run: &RunId,
+        draft: &Draft,
+        sign: Option<&Sign<'_>>,
+        check: impl Fn(&Head) -> Result<(), Failure>,
+    ) -> Result<Tip, Failure> {
         for attempt in 0..TRIES {
             let tip =
                 self.tip(run)?.ok_or_else(|| Failure::fatal(format!("there is no run {run} any more")))?;
             check(&tip.understood()?.head)?;
-            let prepared = self.prepare_next(&tip, draft)?;
+            let prepared = self.prepare(&tip, draft, sign)?;
             let why = format!("agent: {}", draft.body.kind());
             match prepared.join(Transaction::new()).commit(self.repo, &why) {
                 Ok(()) => return Ok(prepared.into_tip()),
@@ -111,17 +141,14 @@ impl Ledger<'_> {
         Err(Failure::fatal(format!("run {run} is being written by too many at once")).hint("try again"))
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn write(
         &self,
         run: &RunId,
         draft: &Draft,
-        seq: u64,
-        prev: Option<Digest>,
-        head: Head,
-        before: Option<&Tip>,
-        held: u64,
+        at: At<'_>,
+        sign: Option<&Sign<'_>>,
     ) -> Result<Prepared, Failure> {
+        let At { seq, prev, head, before, held } = at;
         let objects = self.repo.objects()?;
         let evidence = self.evidence(draft)?;
         let mut att = Vec::new();
@@ -147,7 +174,12 @@ impl Ledger<'_> {
         };
         let refused = || format!("the '{}' event cannot be written", draft.body.kind());
         let bytes = event.encode().map_err(|e| Failure::fatal(refused()).because(e))?;
-        let total = held + bytes.len() as u64 + event.att.iter().map(|a| a.size).sum::<u64>();
+        let signature = sign.map(|sign| sign(&bytes)).transpose()?;
+        let signed = signature.as_ref().map_or(0, |s| s.len() as u64);
+        if signed > MAX_SIGNATURE {
+            return Err(Failure::fatal(refused()).because(format!("its signature has {signed} bytes")));
+        }
+        let total = held + bytes.len() as u64 + signed + event.att.iter().map(|a| a.size).sum::<u64>();
         if total > if draft.body.closes() { LIMIT_BYTES } else { MAX_RUN } {
             return Err(match before {
                 Some(tip) => full(tip, &format!("{held} bytes"), &draft.body),
@@ -159,6 +191,10 @@ impl Ledger<'_> {
             name: EVENT_FILE.into(),
             oid: objects.write(ObjectKind::Blob, &bytes)?,
         }];
+        if let Some(signature) = &signature {
+            let oid = objects.write(ObjectKind::Blob, signature)?;
+            tree.push(TreeEntry { mode: 0o100_644, name: SIGNATURE_FILE.into(), oid });
+        }
         let mut files = Vec::new();
         for (name, content) in &draft.att {
             let oid = objects.write(ObjectKind::Blob, content)?;

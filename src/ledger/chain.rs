@@ -10,7 +10,7 @@ use crate::model::{
     Oid, RunId,
 };
 use crate::text::Untrusted;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::error::Error as _;
 
 /// The newest event of a run.
@@ -120,6 +120,9 @@ pub enum Fault {
     /// Not the first event, and no parent.
     #[error("its commit has no parent")]
     NoParent,
+    /// A join that is not one.
+    #[error("it does not join the two histories that its commit has as parents")]
+    Join,
     /// More events than a run may hold.
     #[error("the run holds more events than the {MAX_EVENTS} that a run may hold")]
     TooMany,
@@ -145,8 +148,10 @@ impl Fault {
 pub struct Chain {
     /// The run.
     pub run: RunId,
-    /// Commit and event, oldest first; never empty.
+    /// Commit and event, oldest first; never empty. Of histories that were joined, the first parent's come first.
     pub events: Vec<(Oid, Decoded)>,
+    /// For each event a bit for the place of every event that its writer knew.
+    pub knew: Vec<u128>,
     /// Size of all events, signatures and attachments.
     pub bytes: u64,
     /// The fold; `None` when the newest event is unknown.
@@ -170,6 +175,23 @@ impl Chain {
     }
 }
 
+/// A signature, and the bytes that it is over.
+pub type Signed = (Vec<u8>, Vec<u8>);
+
+/// What an event leaves to those that stand on it.
+struct Link {
+    seq: u64,
+    digest: Digest,
+    head: Option<Head>,
+    /// The places of this event and of all that it stands on.
+    knew: u128,
+}
+
+enum Step {
+    Read(Oid),
+    Check(Box<Stored>),
+}
+
 /// One event commit as stored.
 struct Stored {
     commit: Oid,
@@ -177,6 +199,22 @@ struct Stored {
     tree: Vec<TreeEntry>,
     bytes: Vec<u8>,
     event: Decoded,
+}
+
+impl Stored {
+    /// The events it stands on, which its first parents are: none for the first, two for a join.
+    fn before(&self) -> Result<Vec<Oid>, Fault> {
+        let count = match self.event.known().map(|e| &e.body) {
+            _ if self.event.envelope().seq == 0 => 0,
+            Some(Body::Join(_)) => 2,
+            _ => 1,
+        };
+        match self.parents.get(..count) {
+            Some(before) => Ok(before.to_vec()),
+            None if count == 2 => Err(Fault::Join),
+            None => Err(Fault::NoParent),
+        }
+    }
 }
 
 impl Ledger<'_> {
@@ -241,59 +279,83 @@ impl Ledger<'_> {
     /// keys: canonical form, order, digests, fold, attachments, evidence, caps.
     pub fn chain(&self, tip: &Tip) -> Result<Chain, Failure> {
         let run = &tip.run;
-        let mut newest_first = Vec::new();
-        let mut at = tip.commit.clone();
-        loop {
-            let stored = self.stored(run, &at).map_err(|fault| broken(run, &at, None, fault))?;
-            let first = stored.event.envelope().seq == 0;
-            let parent = stored.parents.first().cloned();
-            newest_first.push(stored);
-            match parent {
-                _ if first => break,
-                _ if newest_first.len() as u64 >= LIMIT_EVENTS => {
-                    return Err(broken(run, &at, None, Fault::TooMany));
-                }
-                Some(parent) => at = parent,
-                None => return Err(broken(run, &at, None, Fault::NoParent)),
-            }
-        }
         let mut chain = Chain {
             run: run.clone(),
-            events: Vec::with_capacity(newest_first.len()),
+            events: Vec::new(),
+            knew: Vec::new(),
             bytes: 0,
             head: None,
             last: Digest::of(b""),
         };
-        for stored in newest_first.into_iter().rev() {
-            let place = chain.events.len() as u64;
-            self.link(&mut chain, &stored).map_err(|f| broken(run, &stored.commit, Some(place), f))?;
-            chain.last = Digest::of(&stored.bytes);
-            chain.events.push((stored.commit, stored.event));
+        let mut links: HashMap<Oid, Link> = HashMap::new();
+        // Depth first, first parents first: an event is checked when all it stands on have been.
+        let mut open: Vec<Step> = vec![Step::Read(tip.commit.clone())];
+        let mut read = 0;
+        while let Some(step) = open.pop() {
+            match step {
+                Step::Read(commit) if links.contains_key(&commit) => {}
+                Step::Read(commit) => {
+                    read += 1;
+                    if read > LIMIT_EVENTS {
+                        return Err(broken(run, &commit, None, Fault::TooMany));
+                    }
+                    let stored = self.stored(run, &commit).map_err(|f| broken(run, &commit, None, f))?;
+                    let before = stored.before().map_err(|f| broken(run, &commit, None, f))?;
+                    open.push(Step::Check(Box::new(stored)));
+                    open.extend(before.into_iter().rev().map(Step::Read));
+                }
+                Step::Check(stored) => {
+                    let place = chain.events.len() as u64;
+                    let seq = stored.event.envelope().seq;
+                    let link = self
+                        .link(&mut chain, &links, &stored)
+                        .map_err(|f| broken(run, &stored.commit, Some(seq.min(place)), f))?;
+                    chain.last = link.digest;
+                    chain.head.clone_from(&link.head);
+                    chain.knew.push(link.knew);
+                    links.insert(stored.commit.clone(), link);
+                    chain.events.push((stored.commit, stored.event));
+                }
+            }
         }
         Ok(chain)
     }
 
-    /// Checks that `next` may follow `chain`, and adds its size and head to it.
-    fn link(&self, chain: &mut Chain, next: &Stored) -> Result<(), Fault> {
+    /// Checks that `next` may follow what it stands on, and adds its size to the chain.
+    fn link(&self, chain: &mut Chain, links: &HashMap<Oid, Link>, next: &Stored) -> Result<Link, Fault> {
         let place = chain.events.len() as u64;
         let envelope = next.event.envelope();
-        if envelope.seq != place {
-            return Err(Fault::Seq { place, says: envelope.seq });
+        // Read before it: a commit cannot stand on itself.
+        let before: Vec<&Link> = next.before()?.iter().filter_map(|oid| links.get(oid)).collect();
+        let due = before.iter().map(|l| l.seq + 1).max().unwrap_or(0);
+        if envelope.seq != due || (place > 0 && before.is_empty()) {
+            return Err(Fault::Seq { place: due, says: envelope.seq });
         }
-        if envelope.prev != (place > 0).then_some(chain.last) {
+        if envelope.prev != before.first().map(|l| l.digest) {
             return Err(Fault::Prev);
         }
+        let joined = match next.event.known().map(|e| &e.body) {
+            Some(Body::Join(join)) => {
+                let [first, second] = before[..] else { return Err(Fault::Join) };
+                if join.with != second.digest || join.with <= first.digest {
+                    return Err(Fault::Join);
+                }
+                Some((first, second))
+            }
+            _ => None,
+        };
         let closes = next.event.known().is_none_or(|e| e.body.closes());
-        if place >= MAX_EVENTS && !closes {
+        if envelope.seq >= MAX_EVENTS && !closes {
             return Err(Fault::TooMany);
         }
         chain.bytes += next.bytes.len() as u64 + self.check_tree(next)?;
         if chain.bytes > if closes { LIMIT_BYTES } else { MAX_RUN } {
             return Err(Fault::TooLarge);
         }
+        let knew = before.iter().fold(1u128 << place, |all, l| all | l.knew);
+        let mut link = Link { seq: envelope.seq, digest: Digest::of(&next.bytes), head: None, knew };
         let Decoded::Known(event) = &next.event else {
-            chain.head = None;
-            return Ok(());
+            return Ok(link);
         };
         let evidence = if place == 0 { &next.parents[..] } else { &next.parents[1..] };
         if let Some(needed) = pinned(&event.body)
@@ -302,14 +364,20 @@ impl Ledger<'_> {
             return Err(Fault::Evidence(needed.clone()));
         }
         // After an unknown event the fold is lost; the next known one starts it again.
-        if chain.head.is_some() || place == 0 {
-            let folded = Head::advance(chain.head.as_ref(), place, &event.body)?;
-            if folded != event.head {
-                return Err(BadFold::HeadDiffers(place).into());
-            }
+        let folded = match (joined, before.first().map(|l| &l.head)) {
+            (Some((first, second)), _) => match (&first.head, &second.head) {
+                (Some(a), Some(b)) => Some(Head::join(a, b)),
+                _ => None,
+            },
+            (None, None) => Some(Head::advance(None, 0, &event.body)?),
+            (None, Some(Some(head))) => Some(Head::advance(Some(head), envelope.seq, &event.body)?),
+            (None, Some(None)) => None,
+        };
+        if folded.is_some_and(|folded| folded != event.head) {
+            return Err(BadFold::HeadDiffers(envelope.seq).into());
         }
-        chain.head = Some(event.head.clone());
-        Ok(())
+        link.head = Some(event.head.clone());
+        Ok(link)
     }
 
     /// Checks what lies beside `event.json`; returns its size. Of an unknown event only the size is known.
@@ -391,6 +459,18 @@ impl Ledger<'_> {
         Ok(Some(bytes))
     }
 
+    /// The signature beside an event, and the bytes that it is over; `None` when there is none.
+    pub fn signature(&self, commit: &Oid) -> Result<Option<Signed>, Failure> {
+        let objects = self.repo.objects()?;
+        let tree = objects.tree(&objects.commit(commit)?.tree)?;
+        let file = |name: &str| tree.iter().find(|e| e.name == name.as_bytes() && e.mode == 0o100_644);
+        let (Some(signature), Some(event)) = (file(SIGNATURE_FILE), file(EVENT_FILE)) else {
+            return Ok(None);
+        };
+        let signature = objects.expect(&signature.oid, ObjectKind::Blob, MAX_SIGNATURE)?;
+        Ok(Some((signature, objects.expect(&event.oid, ObjectKind::Blob, MAX_EVENT as u64)?)))
+    }
+
     fn stored(&self, run: &RunId, commit: &Oid) -> Result<Stored, Fault> {
         let objects = self.repo.objects()?;
         let data = objects.commit(commit)?;
@@ -425,7 +505,10 @@ pub(super) fn pinned(body: &Body) -> Option<&Oid> {
         | Body::Undo(_)
         | Body::Abort(_)
         | Body::Prune(_)
-        | Body::End(_) => None,
+        | Body::End(_)
+        | Body::Revoke(_)
+        | Body::Land(_)
+        | Body::Join(_) => None,
     }
 }
 

@@ -9,11 +9,12 @@ pub mod change;
 mod names;
 pub mod repository;
 pub mod runs;
+pub mod signers;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use append::{Draft, Prepared};
-pub use chain::{Broken, Chain, Fault, Tip, Tips};
+pub use append::{Draft, Prepared, Sign};
+pub use chain::{Broken, Chain, Fault, Signed, Tip, Tips};
 pub use repository::{Home, state_folder};
 pub use runs::{Folder, Listing, Orphan, RunLine};
 

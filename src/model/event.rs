@@ -94,12 +94,20 @@ pub enum Body {
     Prune(Prune),
     /// A reader's engine ended. There is nothing to land, and nothing more to say.
     End(End),
+    /// A person took back what was approved of the latest result.
+    Revoke(Revoke),
+    /// The approved change is in the history of a branch.
+    Land(Land),
+    /// Two histories of one run that went apart on two machines.
+    Join(Join),
 }
 
 impl Body {
     /// The kinds that this version knows.
-    pub const KINDS: [&str; 11] =
-        ["spawn", "engine", "result", "approve", "reject", "keep", "apply", "undo", "abort", "prune", "end"];
+    pub const KINDS: [&str; 14] = [
+        "spawn", "engine", "result", "approve", "reject", "keep", "apply", "abort", "prune", "revoke",
+        "land", "join", "end", "undo",
+    ];
 
     /// The kind's name in the stored form.
     pub fn kind(&self) -> &'static str {
@@ -115,6 +123,9 @@ impl Body {
             Body::Abort(_) => "abort",
             Body::Prune(_) => "prune",
             Body::End(_) => "end",
+            Body::Revoke(_) => "revoke",
+            Body::Land(_) => "land",
+            Body::Join(_) => "join",
         }
     }
 
@@ -122,7 +133,15 @@ impl Body {
     pub fn closes(&self) -> bool {
         matches!(
             self,
-            Body::Reject(_) | Body::Apply(_) | Body::Undo(_) | Body::Abort(_) | Body::Prune(_) | Body::End(_)
+            Body::Reject(_)
+                | Body::Apply(_)
+                | Body::Abort(_)
+                | Body::Prune(_)
+                | Body::Revoke(_)
+                | Body::Land(_)
+                | Body::Join(_)
+                | Body::End(_)
+                | Body::Undo(_)
         )
     }
 }
@@ -480,6 +499,36 @@ pub struct End {
 pub struct Prune {
     /// One sentence.
     pub reason: String,
+}
+
+/// Body of `revoke`. Whatever was approved of this snapshot before or at the same time counts no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoke {
+    /// The snapshot.
+    pub snapshot: Oid,
+    /// One sentence, if the person gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Body of `land`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Land {
+    /// The snapshot that was approved.
+    pub snapshot: Oid,
+    /// Digest of the difference.
+    pub change: Digest,
+    /// The branch that holds it, full name.
+    pub target: String,
+    /// The commit that brought it.
+    pub commit: Oid,
+}
+
+/// Body of `join`. The event of the first parent is `prev`, and both tips are parents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// SHA-256 of the bytes of the second parent's `event.json`; greater than `prev`.
+    pub with: Digest,
 }
 
 /// An event as found in a repository.

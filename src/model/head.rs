@@ -33,6 +33,9 @@ pub struct Head {
     /// Whether the approval of the latest result was given without a person at a terminal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
+    /// Whether what was approved of the latest result was taken back, and nobody approved it since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revoked: bool,
 }
 
 /// The latest result, as far as a list needs it.
@@ -72,6 +75,8 @@ pub enum Phase {
     Pruned,
     /// A reader that ended.
     Finished,
+    /// It is in the history of a branch.
+    Landed,
 }
 
 /// What a person sees: the fold plus liveness.
@@ -99,6 +104,8 @@ pub enum RunState {
     Pruned,
     /// A reader that ended: nothing to land.
     Finished,
+    /// In the history of a branch.
+    Landed,
 }
 
 impl RunState {
@@ -116,6 +123,7 @@ impl RunState {
             RunState::Failed => "failed",
             RunState::Pruned => "pruned",
             RunState::Finished => "finished",
+            RunState::Landed => "landed",
         }
     }
 }
@@ -135,6 +143,7 @@ impl Phase {
             (Phase::Failed, _) => RunState::Failed,
             (Phase::Pruned, _) => RunState::Pruned,
             (Phase::Finished, _) => RunState::Finished,
+            (Phase::Landed, _) => RunState::Landed,
         }
     }
 }
@@ -148,6 +157,9 @@ pub enum BadFold {
     /// Only the first may be.
     #[error("a second 'spawn' in one run")]
     SecondSpawn,
+    /// A join of one.
+    #[error("a 'join' that joins nothing")]
+    LonelyJoin,
     /// The stored `head` is not the fold.
     #[error("event {0} carries a head that is not the fold of its chain")]
     HeadDiffers(u64),
@@ -169,6 +181,7 @@ impl Head {
                 result: None,
                 phase: Phase::Ready,
                 unattended: false,
+                revoked: false,
             });
         };
         let mut head = before.clone();
@@ -184,25 +197,84 @@ impl Head {
                     Some(Latest { seq, snapshot: r.snapshot.clone(), change: r.change, files: r.files });
                 head.phase = Phase::Proposed;
                 head.unattended = false;
+                head.revoked = false;
             }
             // A word about anything but the latest result changes nothing.
             Body::Approve(a) if head.is_latest(&a.snapshot) => {
                 head.phase = Phase::Approved;
                 head.unattended = a.how == How::Unattended;
+                head.revoked = false;
             }
             Body::Keep(k) if head.is_latest(&k.snapshot) => head.phase = Phase::Kept,
             Body::Apply(a) if head.is_latest(&a.snapshot) => head.phase = Phase::Applied,
             // As it was before it landed; the approval was not taken back.
             Body::Undo(u) if head.is_latest(&u.snapshot) && head.phase == Phase::Applied => {
-                head.phase = Phase::Approved;
+                head.phase = if head.revoked { Phase::Proposed } else { Phase::Approved };
             }
-            Body::Approve(_) | Body::Keep(_) | Body::Apply(_) | Body::Undo(_) => {}
+            // What landed has landed; a revoked approval is one that may not land any more.
+            Body::Revoke(r) if head.is_latest(&r.snapshot) => {
+                if matches!(head.phase, Phase::Approved | Phase::Kept | Phase::Proposed) {
+                    head.phase = Phase::Proposed;
+                }
+                head.unattended = false;
+                head.revoked = true;
+            }
+            Body::Land(l) if head.is_latest(&l.snapshot) => {
+                if head.phase != Phase::Pruned {
+                    head.phase = Phase::Landed;
+                }
+            }
+            Body::Approve(_)
+            | Body::Keep(_)
+            | Body::Apply(_)
+            | Body::Undo(_)
+            | Body::Revoke(_)
+            | Body::Land(_) => {}
+            // Of one side alone it says nothing: see [`Head::join`].
+            Body::Join(_) => return Err(BadFold::LonelyJoin),
             Body::Reject(_) => head.phase = Phase::Rejected,
             Body::Abort(_) => head.phase = Phase::Failed,
             Body::Prune(_) => head.phase = Phase::Pruned,
             Body::End(_) => head.phase = Phase::Finished,
         }
         Ok(head)
+    }
+
+    /// The head of two histories of one run that went apart; the same whichever side asks. The safe side
+    /// wins: a reject or a revoke beats an approval that was given at the same time.
+    pub fn join(a: &Head, b: &Head) -> Head {
+        let weight = |p: Phase| match p {
+            Phase::Ready => 0,
+            Phase::Engaged => 1,
+            Phase::Proposed => 2,
+            Phase::Kept => 3,
+            Phase::Approved => 4,
+            Phase::Failed => 5,
+            Phase::Finished => 6,
+            Phase::Applied => 7,
+            Phase::Landed => 8,
+            Phase::Pruned => 9,
+            Phase::Rejected => 10,
+        };
+        let rank = |h: &Head| h.result.as_ref().map(|r| (r.seq, r.snapshot.clone()));
+        let text = |h: &Head| (h.engine.clone(), h.tier.clone(), weight(h.phase), h.unattended, h.revoked);
+        let (newer, older) = if (rank(a), text(a)) >= (rank(b), text(b)) { (a, b) } else { (b, a) };
+        let mut head = newer.clone();
+        let same = rank(a).map(|r| r.1) == rank(b).map(|r| r.1);
+        if same {
+            if weight(older.phase) > weight(head.phase) {
+                head.phase = older.phase;
+            }
+            head.revoked = a.revoked || b.revoked;
+            if head.revoked && head.phase == Phase::Approved {
+                head.phase = Phase::Proposed;
+            }
+            head.unattended = (a.unattended || b.unattended) && !head.revoked;
+        } else if older.phase == Phase::Rejected {
+            // Whoever rejected a run did not know its newer result, and meant the run.
+            head.phase = Phase::Rejected;
+        }
+        head
     }
 
     fn is_latest(&self, snapshot: &Oid) -> bool {

@@ -1,5 +1,6 @@
 //! Types that every floor speaks, and pure folds over them. No I/O.
 
+pub mod approval;
 mod digest;
 mod event;
 mod failure;
@@ -8,6 +9,7 @@ mod name;
 mod oid;
 pub mod person;
 
+pub use approval::Signer;
 pub use digest::Digest;
 pub use event::*;
 pub use failure::{Failure, Kind};

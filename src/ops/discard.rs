@@ -121,6 +121,7 @@ fn check(head: &Head) -> Result<(), Failure> {
     match head.phase {
         Phase::Applied => Err(Failure::new(Kind::No, format!("run '{name}' was applied already"))
             .hint(format!("what it changed: git agent show {name}"))),
+        Phase::Landed => Err(Failure::new(Kind::No, format!("run '{name}' has landed already"))),
         Phase::Pruned => Err(Failure::new(Kind::No, format!("run '{name}' was pruned already"))),
         Phase::Finished => Err(Failure::new(
             Kind::No,

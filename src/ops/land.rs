@@ -122,7 +122,7 @@ pub struct Landed {
 /// epoch. Exit status 4 when the approval is lacking, 3 when the change cannot land on what is there.
 pub fn plan(repo: &Repo, shown: &Shown, wanted: Option<&Digest>, now: i64) -> Result<Plan, Failure> {
     super::standing::nothing_to_land(&shown.head)?;
-    let warrant = consent::check(shown, wanted, now)?;
+    let warrant = consent::check(repo, shown, wanted, now)?;
     let landing = survey(repo, warrant.proposal().clone(), false)?;
     Plan::join(warrant, landing)
 }
@@ -130,7 +130,7 @@ pub fn plan(repo: &Repo, shown: &Shown, wanted: Option<&Digest>, now: i64) -> Re
 /// The same, and where a file was edited the change is merged into it. What comes of that is not what was approved:
 /// [`Plan::merged`] is to be shown to a person and [`Plan::accept`]ed.
 pub fn plan_merge(repo: &Repo, shown: &Shown, now: i64) -> Result<Plan, Failure> {
-    let warrant = consent::check(shown, None, now)?;
+    let warrant = consent::check(repo, shown, None, now)?;
     let landing = survey(repo, warrant.proposal().clone(), true)?;
     Plan::join(warrant, landing)
 }
@@ -202,8 +202,8 @@ impl Unapproved {
     }
 
     /// The plan, once the ledger holds the approval of exactly this. `shown` is the run as it is now.
-    pub fn approved(self, shown: &Shown, now: i64) -> Result<Plan, Failure> {
-        let warrant = consent::check(shown, Some(&self.proposal.change), now)?;
+    pub fn approved(self, repo: &Repo, shown: &Shown, now: i64) -> Result<Plan, Failure> {
+        let warrant = consent::check(repo, shown, Some(&self.proposal.change), now)?;
         if *warrant.proposal() != self.proposal {
             return Err(Failure::new(
                 Kind::Consent,

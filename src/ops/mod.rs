@@ -1,5 +1,6 @@
 //! What commands do. `plan` reads and decides, `execute` acts; nothing here prints.
 
+pub mod authority;
 mod base;
 pub mod cage_show;
 pub mod checkout;
@@ -28,6 +29,8 @@ pub mod reclaim;
 pub mod review;
 mod risk;
 pub mod show;
+pub mod sign;
+pub mod signers;
 mod snapshot;
 pub mod spawn;
 pub mod standing;

@@ -331,7 +331,7 @@ impl<'r> Judge<'r> {
             return stays("it is at work");
         }
         let why = match head.phase {
-            Phase::Applied => Why::Applied,
+            Phase::Applied | Phase::Landed => Why::Applied,
             Phase::Rejected => Why::Rejected,
             Phase::Pruned => Why::Leftover,
             Phase::Finished => Why::Finished,
@@ -439,7 +439,9 @@ impl<'r> Judge<'r> {
         }
         match head.phase {
             // Nothing of them is left to go; the ledger keeps its word on them.
-            Phase::Applied | Phase::Rejected | Phase::Finished => return Ok(Verdict::Nothing),
+            Phase::Applied | Phase::Landed | Phase::Rejected | Phase::Finished => {
+                return Ok(Verdict::Nothing);
+            }
             Phase::Approved | Phase::Kept => {
                 let why =
                     "its folder is gone; a person has spoken about it and its snapshot is in the ledger";

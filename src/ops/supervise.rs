@@ -90,6 +90,8 @@ fn can_start(head: &Head) -> Result<(), Failure> {
         | Phase::Failed => Ok(()),
         Phase::Rejected => Err(Failure::fatal(format!("run '{}' was rejected", head.name))
             .hint("cut a new one under another name")),
+        Phase::Landed => Err(Failure::fatal(format!("run '{}' has landed", head.name))
+            .hint("start another one: git agent spawn")),
         Phase::Pruned => Err(Failure::fatal(format!("run '{}' was pruned", head.name))),
     }
 }

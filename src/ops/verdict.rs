@@ -1,14 +1,50 @@
 //! What a person decided about a result: recorded only if the result is still the one that was looked at.
 
+use super::authority::Authority;
 use super::person;
 use super::review::Review;
+use super::sign::Key;
 use crate::git::Repo;
-use crate::ledger::{self, Draft, Ledger, Tip};
-use crate::model::{Approve, Body, Digest, Failure, Head, How, Keep, Kind, Mode, Oid, Phase, RunName};
+use crate::ledger::{self, Draft, Ledger, Sign, Tip, signers};
+use crate::model::approval::Standing;
+use crate::model::{
+    Approve, Body, Digest, Failure, Head, How, Keep, Kind, Mode, Oid, Phase, Revoke, RunName,
+};
+use std::time::Duration;
+
+/// How an approval is given here, settled before anything is recorded.
+#[derive(Debug)]
+pub struct Way {
+    how: How,
+    key: Option<Key>,
+    authority: Authority,
+}
+
+impl Way {
+    /// In which way, for showing.
+    pub fn how(&self) -> How {
+        self.how
+    }
+
+    /// What binds it here.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+}
+
+/// What an approval may be made narrower by.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Narrow {
+    /// Only the very tree on the base may land.
+    pub exact: bool,
+    /// How long it counts.
+    pub expires: Option<Duration>,
+}
 
 /// Settles how an approval may be given here, or refuses with exit status 4. At the terminal no digest is
-/// needed; without one the person's own configuration must allow it and the digest must be given in full.
-pub fn how(repo: &Repo, review: &Review, digest: Option<Digest>) -> Result<How, Failure> {
+/// needed; without one the approval must be signed, or the person's own configuration must allow it, and the
+/// digest must be given in full.
+pub fn how(repo: &Repo, review: &Review, digest: Option<Digest>) -> Result<Way, Failure> {
     let name = &review.shown.head.name;
     person::require_person(&format!("approve run '{name}'"))?;
     if let Some(digest) = digest
@@ -20,18 +56,39 @@ pub fn how(repo: &Repo, review: &Review, digest: Option<Digest>) -> Result<How, 
         )
         .hint(format!("look at what it proposes: git agent review --diff {name}")));
     }
+    let way = way(repo)?;
     if person::require_terminal("approve").is_ok() {
-        return Ok(How::Terminal);
+        return Ok(way);
     }
-    if repo.config()?.personal("agent.approve") != Some("unattended") {
+    let signed = way.how == How::Signed;
+    if !signed && repo.config()?.personal("agent.approve") != Some("unattended") {
         return Err(Failure::new(Kind::Consent, format!("run '{name}' was not approved: there is no terminal"))
             .hint("review it at a terminal; or allow it in your own configuration: git config --global agent.approve unattended"));
     }
     if digest.is_none() {
-        return Err(Failure::new(Kind::Consent, "an unattended approval needs the digest in full")
+        return Err(Failure::new(Kind::Consent, "an approval without a terminal needs the digest in full")
             .hint(format!("git agent review {name} --approve --digest {}", review.result.change)));
     }
-    Ok(How::Unattended)
+    Ok(if signed { way } else { Way { how: How::Unattended, ..way } })
+}
+
+/// How a person at the terminal approves: signed where the policy or `agent.sign` asks for it.
+pub fn way(repo: &Repo) -> Result<Way, Failure> {
+    let authority = Authority::here(repo)?;
+    let config = repo.config()?;
+    if authority.rules().signed && authority.signers.is_none() {
+        return Err(Failure::new(
+            Kind::Consent,
+            format!("the policy asks for signed approvals, and there is no {}", signers::ALLOWED),
+        )
+        .hint("git agent trust signers add ADDRESS KEY-FILE"));
+    }
+    if !authority.rules().signed && !config.flag("agent.sign", false) {
+        return Ok(Way { how: How::Terminal, key: None, authority });
+    }
+    let actor = ledger::actor(config);
+    let key = Key::of(repo, &format!("{} <{}>", actor.name, actor.email))?;
+    Ok(Way { how: How::Signed, key: Some(key), authority })
 }
 
 /// Settles how a person may say yes to a merged result here, which no approval covers: at the terminal when they are
@@ -67,7 +124,7 @@ pub fn how_merged(
 }
 
 /// Records the approval of exactly what `review` holds.
-pub fn approve(repo: &Repo, review: &Review, how: How, now: i64) -> Result<Tip, Failure> {
+pub fn approve(repo: &Repo, review: &Review, way: &Way, narrow: Narrow, now: i64) -> Result<Tip, Failure> {
     super::judge::allowed(review.shown.head.name.as_str(), review.decision.as_ref())?;
     let result = &review.result;
     let spawn = review.shown.chain.known().find_map(|(_, e)| match &e.body {
@@ -75,32 +132,87 @@ pub fn approve(repo: &Repo, review: &Review, how: How, now: i64) -> Result<Tip, 
         _ => None,
     });
     let spawn = spawn.ok_or_else(|| Failure::fatal("the run has no spawn event"))?;
+    let rules = way.authority.rules();
+    let lives = narrow.expires.map(|d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX));
+    let lives = [lives, rules.expiry].into_iter().flatten().min();
     let body = Body::Approve(Approve {
         repo: spawn.repo.clone(),
         base: result.base.clone(),
         snapshot: result.snapshot.clone(),
         tree: result.tree.clone(),
         change: result.change,
-        policy: review.policy.sha256,
+        policy: way.authority.policy.sha256(),
         target: review.target.clone(),
-        mode: Mode::Carry,
-        how,
-        expires: None,
+        mode: if narrow.exact || rules.exact { Mode::Exact } else { Mode::Carry },
+        how: way.how,
+        expires: lives.map(|l| now.saturating_add(l)),
     });
-    append(repo, review, body, now)
+    let sign = |bytes: &[u8]| signed(way, bytes, now);
+    let sign: Option<&Sign<'_>> = if way.key.is_some() { Some(&sign) } else { None };
+    append(repo, review, body, sign, now)
+}
+
+/// A signature that will count: one that nobody would take is not worth recording.
+fn signed(way: &Way, bytes: &[u8], now: i64) -> Result<Vec<u8>, Failure> {
+    let key = way.key.as_ref().ok_or_else(|| Failure::fatal("there is no key to sign with"))?;
+    let signature = key.sign(signers::APPROVAL, bytes)?;
+    let Some(known) = &way.authority.signers else { return Ok(signature) };
+    let useless = |why: String| {
+        Failure::new(Kind::Consent, format!("your signature would not count: {why}"))
+            .hint("who may sign: git agent trust signers list")
+    };
+    match known.verify(signers::APPROVAL, &signature, bytes, now)? {
+        Err(why) => Err(useless(why)),
+        Ok(signer) => match way.authority.standing(&signer.names) {
+            Standing::Person => Ok(signature),
+            Standing::Agent => {
+                Err(useless(format!("{} is an agent, and an agent never approves", signer.names[0])))
+            }
+            Standing::Nobody => Err(useless(format!("{} has no role in the policy", signer.names[0]))),
+        },
+    }
 }
 
 /// Records that a person looked and left it.
 pub fn keep(repo: &Repo, review: &Review, now: i64) -> Result<Tip, Failure> {
-    append(repo, review, Body::Keep(Keep { snapshot: review.result.snapshot.clone() }), now)
+    append(repo, review, Body::Keep(Keep { snapshot: review.result.snapshot.clone() }), None, now)
 }
 
-fn append(repo: &Repo, review: &Review, body: Body, now: i64) -> Result<Tip, Failure> {
-    let ledger = Ledger::new(repo);
-    let actor = ledger::actor(repo.config()?);
-    let draft = Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor };
+/// Takes back whatever was approved of the latest result.
+pub fn revoke(repo: &Repo, review: &Review, reason: Option<String>, now: i64) -> Result<Tip, Failure> {
+    person::require_person(&format!("revoke the approval of run '{}'", review.shown.head.name))?;
     let snapshot = review.result.snapshot.clone();
-    ledger.append(&review.shown.tip.run, &draft, |head| still(head, &snapshot))
+    let draft = draft(repo, Body::Revoke(Revoke { snapshot: snapshot.clone(), reason }), now)?;
+    Ledger::new(repo).append(&review.shown.tip.run, &draft, |head| match head.phase {
+        Phase::Rejected | Phase::Pruned => Err(Failure::new(
+            Kind::No,
+            format!("run '{}' is {}", head.name, head.phase.with_liveness(false).as_str()),
+        )),
+        _ if head.result.as_ref().is_some_and(|r| r.snapshot == snapshot) => Ok(()),
+        _ => Err(newer(head)),
+    })
+}
+
+fn draft(repo: &Repo, body: Body, now: i64) -> Result<Draft, Failure> {
+    let actor = ledger::actor(repo.config()?);
+    Ok(Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor })
+}
+
+fn append(
+    repo: &Repo,
+    review: &Review,
+    body: Body,
+    sign: Option<&Sign<'_>>,
+    now: i64,
+) -> Result<Tip, Failure> {
+    let snapshot = review.result.snapshot.clone();
+    let draft = draft(repo, body, now)?;
+    Ledger::new(repo).append_signed(&review.shown.tip.run, &draft, sign, |head| still(head, &snapshot))
+}
+
+fn newer(head: &Head) -> Failure {
+    Failure::fatal(format!("run '{}' has a newer result than the one you looked at", head.name))
+        .hint(format!("git agent review {}", head.name))
 }
 
 /// The run still waits for a word, and about this very snapshot.
@@ -108,10 +220,7 @@ fn still(head: &Head, snapshot: &Oid) -> Result<(), Failure> {
     let latest = head.result.as_ref().is_some_and(|r| r.snapshot == *snapshot);
     match head.phase {
         Phase::Proposed | Phase::Approved | Phase::Kept if latest => Ok(()),
-        Phase::Proposed | Phase::Approved | Phase::Kept => {
-            Err(Failure::fatal(format!("run '{}' has a newer result than the one you looked at", head.name))
-                .hint(format!("git agent review {}", head.name)))
-        }
+        Phase::Proposed | Phase::Approved | Phase::Kept => Err(newer(head)),
         phase => Err(Failure::fatal(format!(
             "run '{}' does not wait for a decision: it is {}",
             head.name,

@@ -15,6 +15,7 @@ pub mod place;
 pub mod process;
 pub mod proxy;
 pub mod remove;
+pub mod signing;
 pub mod viewer;
 pub mod walk;
 

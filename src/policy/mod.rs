@@ -272,7 +272,7 @@ pub struct EngineRule {
 /// The exit status of an engine that declines, unless the policy says otherwise.
 pub const DECLINE_EXIT: u8 = 75;
 
-/// Who approves, how. Not enforced yet; read by `approve` and by the gate.
+/// Who approves, how. Read by `approve`, `apply`, `verify` and the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// Approvals needed.
@@ -449,6 +449,27 @@ impl Policy {
         self.lines.get(key).copied()
     }
 
+    /// What is asked of approvals.
+    pub fn approval(&self) -> &Approval {
+        &self.later.approval
+    }
+
+    /// Principals who may change the policy; none named: every signer who may approve.
+    pub fn owners(&self) -> &[Located<String>] {
+        &self.later.owners
+    }
+
+    /// How a branch (short name) is protected: the strictest of all that match.
+    pub fn protection(&self, short: &[u8]) -> Protection {
+        let matches = |glob: &str| {
+            // Checked when the file was read; one that cannot be compiled protects everything.
+            Globs::compile(vec![Pattern { glob: glob.to_owned(), line: 0 }])
+                .map_or(true, |g| g.is_match(short))
+        };
+        let found = self.later.protect.iter().filter(|p| matches(&p.value.0)).map(|p| p.value.1);
+        found.max().unwrap_or_default()
+    }
+
     /// What is parsed for commands that do not read it yet.
     pub fn later(&self) -> &Later {
         &self.later
@@ -457,7 +478,7 @@ impl Policy {
     /// Keys that this policy uses for `role` and this version does not enforce yet. A caller that would have
     /// to enforce one refuses by name, so that nothing is silently ignored.
     pub fn unsupported(&self, role: &Role) -> Vec<&'static str> {
-        let (later, none) = (&self.later, Later::default());
+        let later = &self.later;
         let rule = self.roles.get(role.as_str());
         let used = |key: &'static str, yes: bool| yes.then_some(key);
         [
@@ -467,7 +488,6 @@ impl Policy {
             used("roles.*.teardown", rule.is_some_and(|r| !r.teardown.is_empty())),
             used("include", !later.include.is_empty()),
             used("refs", !later.refs.is_empty()),
-            used("approval", Approval { lines: BTreeMap::new(), ..later.approval.clone() } != none.approval),
             used("protect", later.protect.iter().any(|p| p.value.1 != Protection::Pusher)),
             used("risk", !later.risk.is_empty()),
             used("pool", later.pool != 0),

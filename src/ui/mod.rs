@@ -13,5 +13,6 @@ pub mod prompt;
 pub mod report;
 pub mod review;
 pub mod time;
+pub mod trust;
 
 pub use out::Out;

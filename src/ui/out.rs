@@ -127,7 +127,9 @@ impl Out {
             S::Running => word.cyan().to_string(),
             S::Proposed | S::Approved | S::Kept => word.green().to_string(),
             S::Interrupted | S::Failed => word.red().to_string(),
-            S::Ready | S::Pruned | S::Applied | S::Rejected | S::Finished => word.dimmed().to_string(),
+            S::Ready | S::Pruned | S::Applied | S::Landed | S::Rejected | S::Finished => {
+                word.dimmed().to_string()
+            }
         }
     }
 }

@@ -208,13 +208,16 @@ pub fn peculiar(report: &Report) -> Vec<String> {
 }
 
 /// After an approval.
-pub fn approved(review: &Review, how: crate::model::How) -> String {
+pub fn approved(review: &Review, how: crate::model::How, enough: bool) -> String {
     let name = &review.shown.head.name;
-    format!(
-        "approved run {name}: {} ({})\nhint: land it with: git agent apply {name}",
-        review.result.change,
-        self::how(how)
-    )
+    let hint = if enough { format!("\nhint: land it with: git agent apply {name}") } else { String::new() };
+    format!("approved run {name}: {} ({}){hint}", review.result.change, self::how(how))
+}
+
+/// After a person took an approval back.
+pub fn revoked(review: &Review) -> String {
+    let name = &review.shown.head.name;
+    format!("revoked what was approved of run {name}\nhint: decide again: git agent review {name}")
 }
 
 /// After a person left a run for later.
@@ -462,6 +465,17 @@ fn body(event: &Event) -> Vec<String> {
         Body::Abort(a) => vec![Untrusted::new(&a.reason).to_string()],
         Body::Prune(p) => vec![Untrusted::new(&p.reason).to_string()],
         Body::End(e) => vec![ended(e.ended)],
+        Body::Revoke(r) => {
+            let reason = r.reason.iter().map(|r| Untrusted::new(r).to_string());
+            std::iter::once(format!("{} may not land any more", r.snapshot.short())).chain(reason).collect()
+        }
+        Body::Land(l) => vec![format!(
+            "{} is in {} as {}",
+            l.snapshot.short(),
+            Untrusted::new(l.target.trim_start_matches("refs/heads/")),
+            l.commit.short()
+        )],
+        Body::Join(_) => vec!["two histories of this run became one".into()],
     }
 }
 

@@ -981,7 +981,7 @@ fn r21b_a_plan_before_the_approval_lands_only_after_it() {
     repo.write("crlf", "one\r\ntwo\r\n");
     let planned = land::plan_unapproved(&found, &shown(&found, "r1"), false).unwrap();
     assert!(!planned.is_in_place());
-    let refused = planned.approved(&shown(&found, "r1"), now).unwrap_err();
+    let refused = planned.approved(&found, &shown(&found, "r1"), now).unwrap_err();
     assert_eq!(refused.kind, Kind::Consent);
     assert_eq!(repo.kinds("r1"), kinds);
 
@@ -989,7 +989,7 @@ fn r21b_a_plan_before_the_approval_lands_only_after_it() {
     planned.claim(&found).unwrap();
     approve(&repo, "r1");
     repo.agent("apply r1").with(128).refuses(&["another git agent apply"]);
-    let plan = planned.approved(&shown(&found, "r1"), now).unwrap();
+    let plan = planned.approved(&found, &shown(&found, "r1"), now).unwrap();
     let others_before = others(&repo, EVERY_PATH);
     let done = land::execute(&found, plan).unwrap();
     assert_eq!(done.proposal.name.as_str(), "r1");

@@ -40,6 +40,7 @@ mod runs_ledger;
 mod runs_repository;
 mod runs_spawn;
 mod runs_unnoticed;
+mod sign;
 mod snapshot;
 mod snapshot_more;
 mod switches;

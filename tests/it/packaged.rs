@@ -48,10 +48,13 @@ fn every_command_has_a_page_with_exactly_its_options() {
         let escaped = format!("{}", page.matches("\\-\\-").count());
         assert_ne!(escaped, "0", "git-agent-{name}.1: options are written with \\-");
         let mut real: BTreeSet<String> = ["-h", "--help"].map(str::to_owned).into();
-        let verbs = parser.get_subcommands().flat_map(|v| v.get_arguments());
-        for arg in parser.get_arguments().chain(verbs) {
-            real.extend(arg.get_long().map(|l| format!("--{l}")));
-            real.extend(arg.get_short().map(|s| format!("-{s}")));
+        let mut parsers = vec![&parser];
+        while let Some(parser) = parsers.pop() {
+            for arg in parser.get_arguments() {
+                real.extend(arg.get_long().map(|l| format!("--{l}")));
+                real.extend(arg.get_short().map(|s| format!("-{s}")));
+            }
+            parsers.extend(parser.get_subcommands());
         }
         let documented: BTreeSet<String> = terms(&page, "OPTIONS").iter().flat_map(|t| options(t)).collect();
         let common: BTreeSet<String> = ["-h", "--help"].map(str::to_owned).into();

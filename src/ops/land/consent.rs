@@ -1,6 +1,9 @@
 //! Whether a person said yes to exactly this. The only maker of a [`Warrant`].
 
+use crate::git::Repo;
+use crate::model::approval::Lacking;
 use crate::model::{Approve, Body, Digest, Failure, Head, Kind, Mode, Oid, Phase, RunId, RunName};
+use crate::ops::authority::{Authority, Case};
 use crate::ops::show::Shown;
 use crate::text::Untrusted;
 
@@ -100,59 +103,55 @@ impl Warrant {
 
 /// The warrant for the latest result, or what lacks (exit status 4). `wanted` is the digest that the caller
 /// means, `now` seconds since the epoch.
-pub fn check(shown: &Shown, wanted: Option<&Digest>, now: i64) -> Result<Warrant, Failure> {
+pub fn check(repo: &Repo, shown: &Shown, wanted: Option<&Digest>, now: i64) -> Result<Warrant, Failure> {
     let name = &shown.head.name;
     let lacks = |what: String| {
         Failure::new(Kind::Consent, what).hint(format!("look at it and decide: git agent review {name}"))
     };
     let landed = match shown.head.phase {
-        Phase::Approved => false,
-        Phase::Applied => true,
+        Phase::Applied | Phase::Landed => true,
         Phase::Rejected => return Err(lacks(format!("run '{name}' was rejected"))),
-        _ => return Err(lacks(format!("nobody has approved the latest result of run '{name}'"))),
+        _ => false,
     };
+    let nobody = || lacks(format!("nobody has approved the latest result of run '{name}'"));
+    if shown.head.result.is_none() && !landed {
+        return Err(nobody());
+    }
     let proposal = Proposal::of(shown)?;
-    // The fold says that there is one; what it says in full is in the event itself.
-    let found = shown.chain.known().rev().find_map(|(oid, e)| match &e.body {
-        Body::Approve(a) if a.snapshot == proposal.snapshot => Some((oid, e, a)),
-        _ => None,
-    });
-    let Some((approval, event, word)) = found else {
-        return Err(lacks(format!("nobody has approved the latest result of run '{name}'")));
+    let Some(case) = Case::of(&shown.chain) else { return Err(nobody()) };
+    let (approval, mode, target) = match Authority::here(repo)?.judge(repo, &case, None, now)? {
+        Ok(approved) => match approved.events.last() {
+            Some(event) => (event.clone(), approved.mode, approved.target),
+            None => return Err(nobody()),
+        },
+        // What landed was approved then; a policy or a key of today does not undo it.
+        Err(_) if landed => match word_of(shown, &proposal) {
+            Some((event, word)) => (event.clone(), word.mode, word.target.clone()),
+            None => return Err(nobody()),
+        },
+        Err(lacking) if lacking == [Lacking::Nobody] => return Err(nobody()),
+        Err(lacking) => {
+            let what: Vec<String> = lacking.iter().map(ToString::to_string).collect();
+            return Err(lacks(format!("run '{name}' may not land: {}", what.join("; "))));
+        }
     };
-    if !binds(word, &proposal, shown) {
-        return Err(lacks(format!("the approval of run '{name}' is for something else")));
-    }
     if let Some(wanted) = wanted
-        && *wanted != word.change
+        && *wanted != proposal.change
     {
-        return Err(lacks(format!("run '{name}' is approved as {}, not as {wanted}", word.change)));
+        return Err(lacks(format!("run '{name}' is approved as {}, not as {wanted}", proposal.change)));
     }
-    if !landed && word.expires.is_some_and(|at| at <= now) {
-        return Err(lacks(format!("the approval of run '{name}' has expired")));
-    }
+    let event = shown.chain.known().find(|(oid, _)| **oid == approval).map(|(_, e)| e);
+    let event = event.ok_or_else(|| Failure::fatal("the approval cannot be found"))?;
     let bytes = event.encode().map_err(|e| Failure::fatal("the approval cannot be read").because(e))?;
-    Ok(Warrant {
-        proposal,
-        approval: approval.clone(),
-        approval_digest: Digest::of(&bytes),
-        mode: word.mode,
-        target: word.target.clone(),
-        landed,
-    })
+    Ok(Warrant { proposal, approval, approval_digest: Digest::of(&bytes), mode, target, landed })
 }
 
-/// Whether an approval names this repository and every part of the proposal.
-fn binds(word: &Approve, proposal: &Proposal, shown: &Shown) -> bool {
-    let repo = shown.chain.known().find_map(|(_, e)| match &e.body {
-        Body::Spawn(s) => Some(s.repo.as_str()),
+/// The newest approval of a proposal.
+fn word_of<'s>(shown: &'s Shown, proposal: &Proposal) -> Option<(&'s Oid, &'s Approve)> {
+    shown.chain.known().rev().find_map(|(oid, e)| match &e.body {
+        Body::Approve(a) if a.snapshot == proposal.snapshot && a.change == proposal.change => Some((oid, a)),
         _ => None,
-    });
-    repo == Some(word.repo.as_str())
-        && word.base == proposal.base
-        && word.snapshot == proposal.snapshot
-        && word.tree == proposal.tree
-        && word.change == proposal.change
+    })
 }
 
 /// Whether the ledger still allows it at the moment of the append.

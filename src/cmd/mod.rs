@@ -10,6 +10,7 @@ mod discard;
 mod doctor;
 mod exec;
 mod finish;
+mod gate;
 pub mod help;
 mod init;
 mod list;
@@ -25,6 +26,7 @@ mod show;
 mod spawn;
 mod stop;
 mod trust;
+mod verify;
 
 use crate::git::Repo;
 use crate::model::{Failure, Kind};
@@ -119,6 +121,8 @@ const COMMANDS: &[Command] = &[
     login::COMMAND,
     demo::COMMAND,
     trust::COMMAND,
+    verify::COMMAND,
+    gate::COMMAND,
 ];
 
 /// Entry point of every binary. `fixed` is the command of the one-purpose binaries.

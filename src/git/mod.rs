@@ -7,6 +7,7 @@
 mod call;
 mod config;
 mod objects;
+mod received;
 mod refs;
 mod repo;
 mod transfer;
@@ -14,6 +15,7 @@ mod transfer;
 pub use call::{Answer, Call, Place};
 pub use config::{Config, Scope};
 pub use objects::{CommitData, ObjectKind, Objects, TreeEntry, commit_bytes, parse_tree, tree_bytes};
+pub use received::{NewCommit, ServerRef};
 pub use refs::{Branch, RefError, RefTip, Transaction};
 pub use repo::{RefFormat, Repo, Version};
 pub use transfer::{Bounds, Quarantine, TransferError};

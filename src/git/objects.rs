@@ -66,7 +66,9 @@ impl std::fmt::Debug for Objects {
 
 impl Objects {
     pub(super) fn open(repo: &Repo, shared: bool) -> Self {
-        let library = if repo.hash() == HashKind::Sha1 && !shared {
+        // libgit2 is not told of a quarantine.
+        let plain = repo.place().objects.is_none();
+        let library = if repo.hash() == HashKind::Sha1 && !shared && plain {
             git2::Repository::open_bare(repo.common_dir()).ok()
         } else {
             None

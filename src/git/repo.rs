@@ -38,6 +38,8 @@ pub struct Repo {
     work_tree: Option<PathBuf>,
     hash: HashKind,
     place: Place,
+    /// Whether `-c` settings of a git that called us count.
+    steerable: bool,
     config: OnceCell<Config>,
     objects: OnceCell<Objects>,
     version: OnceCell<Version>,
@@ -67,6 +69,24 @@ impl Repo {
     /// The repository in exactly this folder, whatever the caller's environment names.
     pub fn at(dir: &Path) -> Result<Self, Failure> {
         Self::ask(Call::new("rev-parse", &Place::default()).current_dir(dir)).map_err(|e| explain(dir, e))
+    }
+
+    /// The repository with this git dir, whatever the environment or the folder above it says.
+    pub fn at_git_dir(git_dir: &Path) -> Result<Self, Failure> {
+        let git_dir = std::fs::canonicalize(git_dir)
+            .map_err(|e| Failure::fatal(format!("cannot find '{}'", git_dir.display())).because(e))?;
+        let place = Place { git_dir: Some(git_dir.clone()), ..Place::default() };
+        let mut repo = Self::ask(Call::new("rev-parse", &place).current_dir(&git_dir))
+            .map_err(|e| explain(&git_dir, e))?;
+        repo.steerable = false;
+        Ok(repo)
+    }
+
+    /// Reads objects from a quarantine, too. Nothing may be written afterwards.
+    pub(super) fn look_into(&mut self, quarantine: PathBuf, objects: PathBuf) {
+        self.place.objects = Some(quarantine);
+        self.place.alternates = Some(objects);
+        self.objects = OnceCell::new();
     }
 
     fn ask(call: Call) -> Result<Self, Error> {
@@ -109,6 +129,7 @@ impl Repo {
             work_tree,
             hash,
             place,
+            steerable: true,
             config: OnceCell::new(),
             objects: OnceCell::new(),
             version: OnceCell::new(),
@@ -168,11 +189,9 @@ impl Repo {
     /// The configuration, read once.
     pub fn config(&self) -> Result<&Config, Error> {
         if self.config.get().is_none() {
-            let call = Call::new("config", &self.place).inherit("GIT_CONFIG_PARAMETERS").args([
-                "--list",
-                "-z",
-                "--show-scope",
-            ]);
+            let call = Call::new("config", &self.place);
+            let call = if self.steerable { call.inherit("GIT_CONFIG_PARAMETERS") } else { call };
+            let call = call.args(["--list", "-z", "--show-scope"]);
             let config = Config::parse(&call.output()?, &self.foreign_scopes())?;
             let _ = self.config.set(config);
         }

@@ -244,6 +244,11 @@ impl Ledger<'_> {
         Ok(all)
     }
 
+    /// The newest event of every run that this repository knows: its own, else as a remote has it.
+    pub fn all_tips(&self) -> Result<Tips, Failure> {
+        self.tips()
+    }
+
     /// git passes over a ref that it cannot read, such as one of zero length after a power cut. Its run is
     /// not gone: a folder of it has an owner.
     fn passed_over(&self, all: &mut Tips) {
@@ -273,6 +278,12 @@ impl Ledger<'_> {
         let Some(commit) = self.repo.ref_tip(&Self::ref_name(run))? else { return Ok(None) };
         let stored = self.stored(run, &commit).map_err(|fault| broken(run, &commit, None, fault))?;
         Ok(Some(Tip { run: run.clone(), commit: stored.commit, event: stored.event }))
+    }
+
+    /// The event in a commit, as the newest of a run.
+    pub fn tip_at(&self, run: &RunId, commit: &Oid) -> Result<Tip, Failure> {
+        let stored = self.stored(run, commit).map_err(|fault| broken(run, commit, None, fault))?;
+        Ok(Tip { run: run.clone(), commit: stored.commit, event: stored.event })
     }
 
     /// Walks a run from its newest event to its first and checks everything that can be checked without

@@ -112,6 +112,11 @@ impl Signers {
         self.lines.iter().map(row).collect()
     }
 
+    /// Whether a key with this fingerprint is among them.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.lines.iter().any(|l| fingerprint(&l.key) == key)
+    }
+
     /// Whether nobody could sign at all.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.openpgp.is_none()

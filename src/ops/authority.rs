@@ -11,6 +11,9 @@ use crate::policy::{self, LandingMode, Policy, SignerRole};
 /// Largest policy in bytes that is looked at.
 const MAX_POLICY: u64 = 1 << 20;
 
+/// See [`Authority::parts`].
+pub type Parts = (Result<(Policy, bool), Failure>, Result<Option<Signers>, Failure>);
+
 /// A policy and the signers beside it.
 #[derive(Debug)]
 pub struct Authority {
@@ -25,20 +28,25 @@ pub struct Authority {
 impl Authority {
     /// What a commit says. Anything that is there and cannot be read is a refusal (exit status 4).
     pub fn at(repo: &Repo, commit: &Oid) -> Result<Self, Failure> {
+        let (policy, signers) = Self::parts(repo, commit)?;
+        let (policy, own_policy) = policy?;
+        Ok(Self { policy, own_policy, signers: signers? })
+    }
+
+    /// The policy, with whether it is the commit's own, and the signers; each readable or not by itself.
+    pub fn parts(repo: &Repo, commit: &Oid) -> Result<Parts, Failure> {
         let objects = repo.objects()?;
         let tree = objects.commit(commit)?.tree;
-        let (policy, own_policy) = match objects.entry_at(&tree, policy::PATH)? {
-            None => (Policy::built_in().clone(), false),
+        let policy = match objects.entry_at(&tree, policy::PATH)? {
+            None => Ok((Policy::built_in().clone(), false)),
             Some(e) if matches!(e.mode, 0o100_644 | 0o100_755) => {
                 let text = objects.expect(&e.oid, ObjectKind::Blob, MAX_POLICY)?;
-                (Policy::parse(&text, policy::PATH)?, true)
+                Policy::parse(&text, policy::PATH).map(|p| (p, true)).map_err(Failure::from)
             }
-            Some(_) => {
-                return Err(Failure::new(Kind::Consent, format!("{} is not a plain file", policy::PATH))
-                    .hint("commit the policy as a file"));
-            }
+            Some(_) => Err(Failure::new(Kind::Consent, format!("{} is not a plain file", policy::PATH))
+                .hint("commit the policy as a file")),
         };
-        Ok(Self { policy, own_policy, signers: Signers::at(objects, &tree)? })
+        Ok((policy, Signers::at(objects, &tree)))
     }
 
     /// What binds a person in this repository: the commit that is checked out, else the built-in policy.

@@ -13,6 +13,7 @@ pub mod engine;
 pub mod explain;
 pub mod finish;
 mod freeze;
+pub mod gate;
 pub mod init;
 pub mod judge;
 pub mod land;

@@ -10,6 +10,7 @@ pub mod background;
 pub mod cage;
 pub mod feed;
 pub mod files;
+pub mod hook;
 pub mod lock;
 pub mod place;
 pub mod process;

@@ -482,13 +482,11 @@ impl Policy {
         let rule = self.roles.get(role.as_str());
         let used = |key: &'static str, yes: bool| yes.then_some(key);
         [
-            used("owners", !later.owners.is_empty()),
             used("roles.*.setup", rule.is_some_and(|r| r.setup.is_some())),
             used("roles.*.checks", rule.is_some_and(|r| !r.checks.is_empty())),
             used("roles.*.teardown", rule.is_some_and(|r| !r.teardown.is_empty())),
             used("include", !later.include.is_empty()),
             used("refs", !later.refs.is_empty()),
-            used("protect", later.protect.iter().any(|p| p.value.1 != Protection::Pusher)),
             used("risk", !later.risk.is_empty()),
             used("pool", later.pool != 0),
         ]

@@ -87,7 +87,7 @@ fn every_commented_example_of_the_shipped_file_parses() {
     assert_eq!(policy.later().approval.expiry, Some(Duration::from_secs(7 * 86_400)));
     assert_eq!(
         policy.unsupported(&role("api-developer")),
-        ["owners", "roles.*.setup", "roles.*.checks", "roles.*.teardown", "protect"]
+        ["roles.*.setup", "roles.*.checks", "roles.*.teardown"]
     );
 }
 

@@ -3,6 +3,7 @@
 
 pub mod cage;
 pub mod doctor;
+pub mod gate;
 pub mod html;
 pub mod json;
 pub mod landing;

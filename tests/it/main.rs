@@ -23,6 +23,7 @@ mod escape;
 mod escape_rows;
 mod escape_tiers;
 mod floors;
+mod gate;
 mod import;
 mod packaged;
 mod person;

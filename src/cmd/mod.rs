@@ -25,6 +25,7 @@ mod shell;
 mod show;
 mod spawn;
 mod stop;
+mod sync;
 mod trust;
 mod verify;
 
@@ -122,6 +123,10 @@ const COMMANDS: &[Command] = &[
     demo::COMMAND,
     trust::COMMAND,
     verify::COMMAND,
+    sync::PUSH,
+    sync::FETCH,
+    sync::SYNC,
+    sync::NOTES,
     gate::COMMAND,
 ];
 

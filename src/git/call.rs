@@ -35,6 +35,18 @@ const FIXED: &[&str] = &[
 const KEEP: &[&str] =
     &["GIT_EXEC_PATH", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_TEMPLATE_DIR"];
 
+/// And those that say how a person reaches a remote.
+const REMOTE: &[&str] = &[
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_SSH_VARIANT",
+    "GIT_ASKPASS",
+    "GIT_TERMINAL_PROMPT",
+    "GIT_PROXY_COMMAND",
+    "GIT_SSL_CAINFO",
+    "GIT_ALLOW_PROTOCOL",
+];
+
 /// Where a call works. Everything explicit, so that nothing is discovered in a folder somebody else fills.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
@@ -93,11 +105,27 @@ impl Call {
         Self::with_settings(verb, place, &[])
     }
 
+    /// A call that talks to a remote as the person's own `git push` does: their protocols, credentials, prompts
+    /// and hooks.
+    pub(super) fn to_remote(verb: &str, place: &Place) -> Self {
+        let ours = |s: &&&str| !s.starts_with("protocol.") && !s.starts_with("core.hooksPath");
+        let fixed: Vec<&str> = FIXED.iter().filter(ours).copied().collect();
+        let mut call = Self::build(verb, place, &fixed, REMOTE);
+        call.env.retain(|(k, _)| k != "GIT_TERMINAL_PROMPT");
+        call
+    }
+
     /// The same with more `-c` settings.
     pub fn with_settings(verb: &str, place: &Place, settings: &[&str]) -> Self {
+        let all: Vec<&str> = FIXED.iter().chain(settings).copied().collect();
+        Self::build(verb, place, &all, &[])
+    }
+
+    fn build(verb: &str, place: &Place, settings: &[&str], keep: &[&str]) -> Self {
         let mut command = Command::new("git");
         for (key, _) in std::env::vars_os() {
-            if key.as_encoded_bytes().starts_with(b"GIT_") && !KEEP.iter().any(|k| OsStr::new(k) == key) {
+            let kept = KEEP.iter().chain(keep).any(|k| OsStr::new(k) == key);
+            if key.as_encoded_bytes().starts_with(b"GIT_") && !kept {
                 command.env_remove(key);
             }
         }
@@ -112,7 +140,7 @@ impl Call {
         ]
         .map(|(k, v)| (k.into(), v.into()))
         .into();
-        for setting in FIXED.iter().chain(settings) {
+        for setting in settings {
             command.args(["-c", setting]);
         }
         for (key, value) in [

@@ -11,6 +11,7 @@ mod received;
 mod refs;
 mod repo;
 mod transfer;
+mod transport;
 
 pub use call::{Answer, Call, Place};
 pub use config::{Config, Scope};
@@ -19,6 +20,7 @@ pub use received::{NewCommit, ServerRef};
 pub use refs::{Branch, RefError, RefTip, Transaction};
 pub use repo::{RefFormat, Repo, Version};
 pub use transfer::{Bounds, Quarantine, TransferError};
+pub use transport::{Lease, Pushed};
 
 use crate::model::Failure;
 use crate::text::Untrusted;

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// How often a lost race is tried again.
 const TRIES: u32 = 50;
 /// Largest time a commit header takes everywhere: the end of the year 9999.
-const MAX_TIME: i64 = 253_402_300_799;
+pub(super) const MAX_TIME: i64 = 253_402_300_799;
 
 /// An event to be written, without its place in a chain.
 #[derive(Debug, Clone)]
@@ -211,7 +211,13 @@ impl Ledger<'_> {
         let commit =
             commit_bytes(&tree, &parents, &who(&draft.actor), draft.time.clamp(0, MAX_TIME), &message);
         let commit = objects.write(ObjectKind::Commit, &commit)?;
-        Ok(Prepared { name: Self::ref_name(run), commit, old: before.map(|t| t.commit.clone()), event })
+        let name = Self::ref_name(run);
+        let mut old = before.map(|t| t.commit.clone());
+        // The first word of ours about a run that so far only a remote has.
+        if old.is_some() && self.repo.ref_tip(&name)?.is_none() && self.remote_tip(run)? == old {
+            old = None;
+        }
+        Ok(Prepared { name, commit, old, event })
     }
 
     /// What the body names, then what the caller adds; each once, each an existing commit.

@@ -1,8 +1,8 @@
 //! Reading: tips for a list, whole chains with every check.
 
 use super::{
-    ARCHIVE, ATTACHMENTS, EVENT_FILE, LIMIT_BYTES, LIMIT_EVENTS, Ledger, MAX_SIGNATURE, RUNS, SIGNATURE_FILE,
-    TASK, append::is_attachment_name,
+    ARCHIVE, ATTACHMENTS, EVENT_FILE, LIMIT_BYTES, LIMIT_EVENTS, Ledger, MAX_SIGNATURE, REMOTES, RUNS,
+    SIGNATURE_FILE, TASK, append::is_attachment_name,
 };
 use crate::git::{self, ObjectKind, TreeEntry};
 use crate::model::{
@@ -10,7 +10,7 @@ use crate::model::{
     Oid, RunId,
 };
 use crate::text::Untrusted;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error::Error as _;
 
 /// The newest event of a run.
@@ -246,7 +246,33 @@ impl Ledger<'_> {
 
     /// The newest event of every run that this repository knows: its own, else as a remote has it.
     pub fn all_tips(&self) -> Result<Tips, Failure> {
-        self.tips()
+        let mut all = self.tips()?;
+        let own: HashSet<&RunId> =
+            all.tips.iter().map(|t| &t.run).chain(all.broken.iter().filter_map(|b| b.run.as_ref())).collect();
+        let mut theirs: BTreeMap<RunId, Oid> = BTreeMap::new();
+        for found in self.repo.refs(&[REMOTES])? {
+            let run = found.name.rsplit_once("/runs/").and_then(|(_, id)| id.parse::<RunId>().ok());
+            if let Some(run) = run.filter(|r| !own.contains(r)) {
+                // The first remote by name; a person who works with several brings them together by 'sync'.
+                theirs.entry(run).or_insert(found.oid);
+            }
+        }
+        let (runs, commits): (Vec<RunId>, Vec<Oid>) = theirs.into_iter().unzip();
+        let files = self.repo.objects()?.files_at(&commits, EVENT_FILE, MAX_EVENT as u64)?;
+        for ((run, commit), file) in runs.into_iter().zip(commits).zip(files) {
+            // What a remote has and we cannot read is the remote's trouble.
+            if let Ok(event) = file.map_err(Fault::from).and_then(|bytes| decode(&run, &bytes)) {
+                all.tips.push(Tip { run, commit, event });
+            }
+        }
+        all.tips.sort_by(|a, b| a.run.cmp(&b.run));
+        Ok(all)
+    }
+
+    /// What a remote has of a run that we do not have ourselves.
+    pub(super) fn remote_tip(&self, run: &RunId) -> Result<Option<Oid>, Failure> {
+        let end = format!("/runs/{run}");
+        Ok(self.repo.refs(&[REMOTES])?.into_iter().find(|r| r.name.ends_with(&end)).map(|r| r.oid))
     }
 
     /// git passes over a ref that it cannot read, such as one of zero length after a power cut. Its run is
@@ -275,7 +301,10 @@ impl Ledger<'_> {
 
     /// The newest event of one run; `None` when there is no such run.
     pub fn tip(&self, run: &RunId) -> Result<Option<Tip>, Failure> {
-        let Some(commit) = self.repo.ref_tip(&Self::ref_name(run))? else { return Ok(None) };
+        let own = self.repo.ref_tip(&Self::ref_name(run))?;
+        let Some(commit) = own.map_or_else(|| self.remote_tip(run), |own| Ok(Some(own)))? else {
+            return Ok(None);
+        };
         let stored = self.stored(run, &commit).map_err(|fault| broken(run, &commit, None, fault))?;
         Ok(Some(Tip { run: run.clone(), commit: stored.commit, event: stored.event }))
     }

@@ -6,7 +6,9 @@
 mod append;
 mod chain;
 pub mod change;
+mod join;
 mod names;
+pub mod notes;
 pub mod repository;
 pub mod runs;
 pub mod signers;
@@ -15,6 +17,7 @@ pub(crate) mod tests;
 
 pub use append::{Draft, Prepared, Sign};
 pub use chain::{Broken, Chain, Fault, Signed, Tip, Tips};
+pub use join::Joined;
 pub use repository::{Home, state_folder};
 pub use runs::{Folder, Listing, Orphan, RunLine};
 
@@ -25,6 +28,8 @@ use crate::model::RunId;
 pub const RUNS: &str = "refs/agent-runs/";
 /// Below it are archived runs, folded; not runs themselves.
 pub const ARCHIVE: &str = "refs/agent-runs/archive/";
+/// What remotes have of runs: `refs/agent-remotes/<remote>/runs/<ulid>`. Never our own word.
+pub const REMOTES: &str = "refs/agent-remotes/";
 /// The event in an event commit's tree.
 pub const EVENT_FILE: &str = "event.json";
 /// Its detached signature.

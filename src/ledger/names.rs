@@ -1,7 +1,7 @@
 //! From what a person typed to a run.
 
 use super::chain::{Tip, Tips};
-use super::{Ledger, RUNS};
+use super::{Ledger, REMOTES, RUNS};
 use crate::model::{Failure, RunId};
 use crate::text::{Untrusted, nearest};
 
@@ -17,7 +17,12 @@ impl Ledger<'_> {
         {
             return Ok(tip);
         }
-        choose(self.tips()?, word)
+        // Ours first: what a remote calls by the same name, newer or not, is another run.
+        let own = choose(self.tips()?, word);
+        if own.is_ok() || self.repo().refs(&[REMOTES])?.is_empty() {
+            return own;
+        }
+        choose(self.all_tips()?, word)
     }
 }
 

@@ -155,7 +155,7 @@ pub struct Listing {
 
 /// Lists the runs of `ledger`. Without a `home` nothing is live and nothing has a path.
 pub fn list(ledger: &Ledger<'_>, home: Option<&Home>) -> Result<Listing, Failure> {
-    let tips = ledger.tips()?;
+    let tips = ledger.all_tips()?;
     let folders = home.map_or_else(|| Ok(BTreeMap::new()), folders)?;
     let prefixes = shortest(tips.tips.iter().map(|t| &t.run));
     let mut listing = Listing { broken: tips.broken, ..Listing::default() };

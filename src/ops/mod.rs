@@ -38,6 +38,7 @@ pub mod standing;
 mod store;
 pub mod supervise;
 mod switch;
+pub mod sync;
 mod tier;
 pub mod trust;
 pub mod verdict;

@@ -13,6 +13,7 @@ pub mod policy;
 pub mod prompt;
 pub mod report;
 pub mod review;
+pub mod sync;
 pub mod time;
 pub mod trust;
 

@@ -45,4 +45,5 @@ mod sign;
 mod snapshot;
 mod snapshot_more;
 mod switches;
+mod sync;
 mod transcripts;

@@ -49,9 +49,10 @@ impl Authority {
         Ok((policy, Signers::at(objects, &tree)))
     }
 
-    /// What binds a person in this repository: the commit that is checked out, else the built-in policy.
+    /// What binds a person in this repository: the commit of `agent.policyRef`, else the one that is checked
+    /// out, else the built-in policy.
     pub fn here(repo: &Repo) -> Result<Self, Failure> {
-        match repo.commit_of("HEAD")? {
+        match super::trust::commit(repo, repo.commit_of("HEAD")?.as_ref())? {
             Some(head) => Self::at(repo, &head),
             None => Ok(Self { policy: Policy::built_in().clone(), own_policy: false, signers: None }),
         }

@@ -46,29 +46,30 @@ impl Candidate {
     }
 }
 
+/// The commit whose policy and signers count: that of `agent.policyRef`, else `head`, which is checked out.
+pub fn commit(repo: &Repo, head: Option<&Oid>) -> Result<Option<Oid>, Failure> {
+    match repo.config()?.personal(POLICY_REF) {
+        None => Ok(head.cloned()),
+        // Never the checked-out one instead: the person wanted another.
+        Some(rev) => repo.commit_of(rev)?.map(Some).ok_or_else(|| {
+            Failure::fatal(format!("agent.policyRef is '{}', no commit here", Untrusted::new(rev)))
+                .hint("fetch it, or change it: git config --global agent.policyRef REV")
+        }),
+    }
+}
+
 /// The policy of the commit that is checked out (`head`), or of `agent.policyRef`; the built-in one where
 /// that commit has none. Never the work tree's copy, never a run's base.
 pub fn candidate(repo: &Repo, head: Option<&Oid>) -> Result<Candidate, Failure> {
     let by_ref = repo.config()?.personal(POLICY_REF).map(str::to_owned);
-    let named;
-    let commit = match &by_ref {
-        None => head,
-        Some(rev) => {
-            // Never the checked-out one instead: the person wanted another.
-            named = repo.commit_of(rev)?.ok_or_else(|| {
-                Failure::fatal(format!("agent.policyRef is '{}', no commit here", Untrusted::new(rev)))
-                    .hint("fetch it, or change it: git config --global agent.policyRef REV")
-            })?;
-            Some(&named)
-        }
-    };
+    let commit = commit(repo, head)?;
     let built_in = |by_ref| Candidate {
         policy: Policy::built_in().clone(),
         commit: None,
         text: BUILT_IN.as_bytes().to_vec(),
         by_ref,
     };
-    let Some(commit) = commit else { return Ok(built_in(by_ref)) };
+    let Some(commit) = &commit else { return Ok(built_in(by_ref)) };
     let objects = repo.objects()?;
     match objects.entry_at(&objects.commit(commit)?.tree, PATH)? {
         None => Ok(built_in(by_ref)),

@@ -303,6 +303,36 @@ impl Dir {
         write_new_in(folder.as_fd(), Path::new(name), bytes, mode).map(drop)
     }
 
+    /// Copies a regular file of another folder to a new name below, with its permission bits and its time; on a
+    /// file system that can, the two share their blocks until one is written. Returns its size.
+    pub fn copy_new_at(&self, path: &[u8], from: &Dir, source: &[u8]) -> io::Result<u64> {
+        let from = regular(beneath(from.as_fd(), source, READ)?)?;
+        let stat = fs::fstat(&from)?;
+        let (folder, name) = self.parent_of(path)?;
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
+        let to = fs::openat(&folder, name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | NOFOLLOW, mode)?;
+        fs::fchmod(&to, mode)?;
+        let stat = Meta::of(&stat);
+        if fs::ioctl_ficlone(&to, &from).is_err() {
+            let mut to = File::from(to.try_clone()?);
+            if let Err(e) = io::copy(&mut File::from(from), &mut to) {
+                let _ = fs::unlinkat(&folder, name, AtFlags::empty());
+                return Err(e);
+            }
+        }
+        let time = fs::Timespec { tv_sec: stat.mtime.0, tv_nsec: stat.mtime.1.into() };
+        fs::futimens(&to, &fs::Timestamps { last_access: time, last_modification: time })?;
+        Ok(stat.size)
+    }
+
+    /// At most the first `max` bytes of a regular file below. `None` when it does not exist.
+    pub fn read_start_at(&self, path: &[u8], max: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(fd) = absent_io(beneath(self.as_fd(), path, READ))? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        File::from(regular(fd)?).take(max).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
     /// Creates a folder below.
     pub fn create_dir_at(&self, path: &[u8], mode: u32) -> io::Result<()> {
         let (folder, name) = self.parent_of(path)?;
@@ -533,6 +563,27 @@ mod tests {
         copy_keep_mtime(&a, &b).unwrap();
         let (a, b) = (std::fs::metadata(a).unwrap(), std::fs::metadata(b).unwrap());
         assert_eq!((a.mtime(), a.mtime_nsec(), a.mode()), (b.mtime(), b.mtime_nsec(), b.mode()));
+    }
+
+    #[test]
+    fn a_copy_is_a_file_of_its_own() {
+        let t = folder();
+        for name in ["from", "to", "from/d"] {
+            create_dir(&t.path().join(name), 0o755).unwrap();
+        }
+        write_new(&t.path().join("from/d/f"), b"12345", 0o750).unwrap();
+        symlink(Path::new("d/f"), &t.path().join("from/l")).unwrap();
+        let (from, to) =
+            (Dir::open(&t.path().join("from")).unwrap(), Dir::open(&t.path().join("to")).unwrap());
+        assert_eq!(to.copy_new_at(b"g", &from, b"d/f").unwrap(), 5);
+        let (a, b) = (t.path().join("from/d/f"), t.path().join("to/g"));
+        let (a, b) = (std::fs::metadata(a).unwrap(), std::fs::metadata(b).unwrap());
+        assert_eq!((a.mtime(), a.mtime_nsec(), a.mode()), (b.mtime(), b.mtime_nsec(), b.mode()));
+        assert_ne!(a.ino(), b.ino());
+        assert_eq!(std::fs::read(t.path().join("to/g")).unwrap(), b"12345");
+        assert!(to.copy_new_at(b"g", &from, b"d/f").is_err(), "nothing is replaced");
+        assert!(to.copy_new_at(b"h", &from, b"l").is_err(), "no link is followed");
+        assert_eq!(from.read_start_at(b"d/f", 3).unwrap().unwrap(), b"123");
     }
 
     #[test]

@@ -13,10 +13,12 @@ pub mod files;
 pub mod hook;
 pub mod lock;
 pub mod place;
+pub mod port;
 pub mod process;
 pub mod proxy;
 pub mod remove;
 pub mod signing;
+pub mod tail;
 pub mod viewer;
 pub mod walk;
 

@@ -35,8 +35,8 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
     if let Some(note) = report::of_your_own(run.isolation()) {
         session.out.warning(note);
     }
-    let limits = ops::spawn::limits(&run)?;
-    let finished = ops::finish(&mut run, &limits, Ended::Unseen, 0, ops::now())?;
+    let taking = ops::Taking { checks: true, ..ops::Taking::UNSEEN };
+    let finished = ops::finish(&mut run, taking, ops::now())?;
     for note in &finished.notes {
         session.out.warning(note);
     }

@@ -1,8 +1,9 @@
 //! `git agent spawn`: cut a run and start its engine in the cage.
 
 use super::{Command, Outcome, Session};
-use crate::model::Failure;
+use crate::model::{Ended, Failure};
 use crate::ops::{self, spawn::Request};
+use crate::policy::DECLINE_EXIT;
 use crate::ui::{json, report, time};
 use clap::{ArgMatches, Args as _};
 use std::ffi::OsString;
@@ -82,12 +83,16 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
         command: args.command,
     };
     let plan = ops::spawn::plan(&repo, &request, ops::fate()?)?;
+    if let Some(text) = report::before(&plan) {
+        session.out.talk(&text);
+    }
     let mut ready = ops::spawn::execute(&repo, plan)?;
     for note in &ready.notes {
         session.out.warning(note);
     }
     session.out.talk(&report::cut(&ready));
-    let Some(engine) = ready.engine.take() else {
+    let engines = std::mem::take(&mut ready.engines);
+    if engines.is_empty() {
         if args.json {
             session.out.json(&json::spawned(&ready, None))?;
         } else {
@@ -95,54 +100,68 @@ fn run(session: &mut Session, matches: &ArgMatches) -> Outcome {
             session.out.hint(&format!("git agent exec {} -- COMMAND", ready.run.folder.name));
         }
         return Ok(ExitCode::SUCCESS);
-    };
-    let prepared = ops::supervise::prepare(&mut ready.run, &engine, request.task.as_deref(), ops::now())?;
-    for note in &prepared.notes {
-        session.out.warning(note);
     }
-    session.out.talk(&report::launch(&engine, &prepared));
-    if let Some(note) = report::confined(ready.run.isolation(), &prepared.report) {
-        session.out.warning(note);
-    }
-    if let Some(danger) = report::uncaged(&prepared.report) {
-        session.out.danger(danger);
-    }
-    if args.detach {
-        if args.json {
-            session.out.json(&json::spawned(&ready, None))?;
-        } else {
-            session.out.answer(ready.run.folder.name.as_str())?;
+    let task = ready.task.take();
+    for (n, engine) in engines.iter().enumerate() {
+        let prepared = ops::supervise::prepare(&mut ready.run, engine, task.as_deref(), ops::now())?;
+        for note in &prepared.notes {
+            session.out.warning(note);
         }
-        if ops::supervise::detach(&ready.run)? {
-            return Ok(ExitCode::SUCCESS);
+        session.out.talk(&report::launch(engine, &prepared));
+        if let Some(note) = report::confined(ready.run.isolation(), &prepared.report) {
+            session.out.warning(note);
         }
+        if let Some(danger) = report::uncaged(&prepared.report) {
+            session.out.danger(danger);
+        }
+        if args.detach && n == 0 {
+            if args.json {
+                session.out.json(&json::spawned(&ready, None))?;
+            } else {
+                session.out.answer(ready.run.folder.name.as_str())?;
+            }
+            if ops::supervise::detach(&ready.run)? {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+        if ops::reader::is_one(&ready.run) {
+            let (status, ended) = ops::supervise::read(&mut ready.run, prepared, args.json)?;
+            session.out.talk(&report::read(&ready.run, ended));
+            let declined = ended == Ended::Exit(engine.decline_exit.into());
+            if let Some(next) = engines.get(n + 1).filter(|_| declined) {
+                session.out.talk(&report::declined(engine, next));
+                continue;
+            }
+            let status = if declined { DECLINE_EXIT } else { status };
+            return read(session, &repo, ready, (status, ended), (args.json, args.detach));
+        }
+        let ended = ops::supervise::run(&mut ready.run, prepared, args.json)?;
+        for note in &ended.finished.notes {
+            session.out.warning(note);
+        }
+        session.out.talk(&report::finished(&ready.run, &ended.finished));
+        if let Some(next) = engines.get(n + 1).filter(|_| ended.declined) {
+            session.out.talk(&report::declined(engine, next));
+            continue;
+        }
+        if args.json && !args.detach {
+            session.out.json(&json::spawned(&ready, Some(&ended.finished)))?;
+        }
+        // At most daily, and no failure of the spawn's.
+        let _ = ops::prune::auto(&repo);
+        return Ok(ExitCode::from(ended.status));
     }
-    if ops::reader::is_one(&ready.run) {
-        return read(session, &repo, ready, prepared, (args.json, args.detach));
-    }
-    let ended = ops::supervise::run(&mut ready.run, prepared, args.json)?;
-    for note in &ended.finished.notes {
-        session.out.warning(note);
-    }
-    session.out.talk(&report::finished(&ready.run, &ended.finished));
-    if args.json && !args.detach {
-        session.out.json(&json::spawned(&ready, Some(&ended.finished)))?;
-    }
-    // At most daily, and no failure of the spawn's.
-    let _ = ops::prune::auto(&repo);
-    Ok(ExitCode::from(ended.status))
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A reader: nothing is proposed, and its folder goes at once, unless its output is there.
 fn read(
     session: &Session,
     repo: &crate::git::Repo,
-    mut ready: ops::spawn::Ready<'_>,
-    prepared: ops::supervise::Prepared,
+    ready: ops::spawn::Ready<'_>,
+    (status, ended): (u8, Ended),
     (as_json, detached): (bool, bool),
 ) -> Outcome {
-    let (status, ended) = ops::supervise::read(&mut ready.run, prepared, as_json)?;
-    session.out.talk(&report::read(&ready.run, ended));
     if detached {
         return Ok(ExitCode::from(status));
     }

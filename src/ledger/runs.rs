@@ -49,6 +49,9 @@ pub struct Folder {
     /// Stripped paths.
     #[serde(default)]
     pub strip: Vec<String>,
+    /// The run's own port, where the policy asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
 }
 
 impl Folder {

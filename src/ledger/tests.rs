@@ -82,6 +82,9 @@ impl Fixture {
             local_base: false,
             policy: PolicyInForce { source: "built-in".into(), sha256: Digest::of(b"") },
             strip: Vec::new(),
+            include: Listed::default(),
+            port: None,
+            task: None,
         }))
     }
 
@@ -107,6 +110,8 @@ impl Fixture {
             ended: Ended::Exit(0),
             seconds: 1,
             report: Report::default(),
+            declined: false,
+            checks: Vec::new(),
         }))
     }
 

@@ -219,6 +219,24 @@ pub struct Spawn {
     /// Paths hidden from the tree by the policy, as far as they existed in the base.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strip: Vec<String>,
+    /// Files that the policy copied in from the person's work tree; quoted.
+    #[serde(default, skip_serializing_if = "Listed::is_empty")]
+    pub include: Listed,
+    /// The run's own port, where the policy asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Fingerprint of the task, where the policy keeps its text out of the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Fingerprint>,
+}
+
+/// Size and digest of something that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// Size in bytes.
+    pub size: u64,
+    /// SHA-256 of the content.
+    pub sha256: Digest,
 }
 
 /// What held the engine, as found at launch.
@@ -289,6 +307,38 @@ pub struct RunResult {
     pub seconds: u64,
     /// What the snapshot cannot hold. The cage's word, not ours.
     pub report: Report,
+    /// The engine ended with the status that hands the tree to another one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declined: bool,
+    /// The policy's checks on this snapshot, in its order; empty when none were asked for or run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+}
+
+/// One check of a result. What it printed last is the attachment [`Check::attachment`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Its name in the policy; `setup` is the setup that precedes them.
+    pub name: String,
+    /// The command line, first word the program.
+    pub command: Vec<String>,
+    /// How it ended; `None`: it could not be started, or was not because something before it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+    /// Wall clock in milliseconds.
+    pub ms: u64,
+}
+
+impl Check {
+    /// Whether it passed.
+    pub fn passed(&self) -> bool {
+        self.ended == Some(Ended::Exit(0))
+    }
+
+    /// Name of the attachment that holds the end of its output.
+    pub fn attachment(name: &str) -> String {
+        format!("check-{name}")
+    }
 }
 
 /// What a tree cannot hold or what deserves a word. Paths are quoted ([`crate::text::quote_path`]), at
@@ -694,6 +744,9 @@ mod tests {
             local_base: false,
             policy: PolicyInForce { source: "built-in".into(), sha256: Digest::of(b"") },
             strip: Vec::new(),
+            include: Listed::default(),
+            port: None,
+            task: None,
         });
         Event {
             v: FORMAT,

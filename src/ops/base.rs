@@ -3,7 +3,7 @@
 use crate::git::{Branch, Call, ObjectKind, Place, RefTip, Repo, commit_bytes};
 use crate::model::{Actor, Failure, Oid};
 use crate::os::files;
-use crate::policy::Policy;
+use crate::policy::{Globs, Policy};
 use crate::text::Untrusted;
 use std::collections::BTreeMap;
 
@@ -70,13 +70,15 @@ pub fn stripped(repo: &Repo, policy: &Policy, base: &Oid) -> Result<Vec<String>,
 }
 
 /// The refs a run's store starts with: its own branch at the base, the branch that is checked out, its
-/// upstream, `origin/HEAD`, and the tags reachable from the base; annotated tags with their commit.
+/// upstream, `origin/HEAD`, and the tags reachable from the base; annotated tags with their commit. And what the
+/// policy's `refs` name.
 pub fn refs(
     repo: &Repo,
     base: &Oid,
     branch: &str,
     branches: &[Branch],
-) -> Result<Vec<(RefTip, Option<Oid>)>, Failure> {
+    more: &Globs,
+) -> Result<Refs, Failure> {
     let mut refs: BTreeMap<String, (RefTip, Option<Oid>)> = BTreeMap::new();
     let mut keep = |name: &str, oid: Oid, peeled: Option<Oid>| {
         refs.insert(name.to_owned(), (RefTip { name: name.to_owned(), oid }, peeled));
@@ -101,7 +103,56 @@ pub fn refs(
         let peeled = peeled.parse().ok();
         keep(name, oid.parse().map_err(Failure::fatal)?, peeled);
     }
-    Ok(refs.into_values().collect())
+    let Refs { all, mut pins } = named(repo, more)?;
+    for (tip, peeled) in all {
+        refs.entry(tip.name.clone()).or_insert((tip, peeled));
+    }
+    let tag = |name: &str| name.starts_with("refs/tags/");
+    // Tags are there because the base reaches them; what it may not reach needs a pin.
+    pins.extend(refs.values().filter(|(t, _)| !tag(&t.name)).map(|(t, _)| t.oid.clone()));
+    Ok(Refs { all: refs.into_values().collect(), pins })
+}
+
+/// The refs a run's store starts with.
+#[derive(Debug, Default)]
+pub struct Refs {
+    /// Each with its commit where it is an annotated tag.
+    pub all: Vec<(RefTip, Option<Oid>)>,
+    /// Commits that the ledger must hold, or gc would take them from the run.
+    pub pins: Vec<Oid>,
+}
+
+/// Most refs that a policy may add.
+const MOST: usize = 1000;
+
+/// What the policy names, and the commits that keep it alive. What is no commit stays out.
+fn named(repo: &Repo, more: &Globs) -> Result<Refs, Failure> {
+    let (mut all, mut pins) = (Vec::new(), Vec::new());
+    if more.is_empty() {
+        return Ok(Refs { all, pins });
+    }
+    let format = "--format=%(objectname) %(objecttype) %(refname) %(*objectname) %(*objecttype)";
+    let listed = repo.call("for-each-ref").args([format, "refs/"]).output()?;
+    for line in String::from_utf8_lossy(&listed).lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [oid, kind, name, peeled, peeled_kind] = words[..] else { continue };
+        let ours = name.starts_with("refs/agent-");
+        if ours || !more.is_match(name.as_bytes()) {
+            continue;
+        }
+        let oid: Oid = oid.parse().map_err(Failure::fatal)?;
+        let peeled: Option<Oid> = match (kind, peeled_kind) {
+            ("commit", _) => None,
+            ("tag", "commit") => Some(peeled.parse().map_err(Failure::fatal)?),
+            _ => continue,
+        };
+        pins.push(peeled.clone().unwrap_or_else(|| oid.clone()));
+        all.push((RefTip { name: name.to_owned(), oid }, peeled));
+    }
+    if all.len() > MOST {
+        return Err(Failure::fatal(format!("the policy's 'refs' name {} refs, more than {MOST}", all.len())));
+    }
+    Ok(Refs { all, pins })
 }
 
 /// What the run does not see of the person's work tree: modified and untracked entries.

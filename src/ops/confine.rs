@@ -69,6 +69,42 @@ pub struct Held {
     pub chosen: Option<Chosen>,
 }
 
+/// Where something runs, and what it may write there.
+#[derive(Debug)]
+pub struct Room {
+    /// Working folder.
+    pub cwd: PathBuf,
+    /// What HOME, TMPDIR and the caches are below.
+    pub dirs: RunDirs,
+    /// Writable folders.
+    pub write: Vec<PathBuf>,
+    /// Folders shown beside the machine's and the repository's objects.
+    pub read: Vec<PathBuf>,
+    /// Where the task is.
+    pub task: PathBuf,
+    /// What stays read-only below the writable folders.
+    pub pins: Vec<PathBuf>,
+    /// What it reaches of the network, where that is not what the policy leaves an engine.
+    pub network: Option<policy::Network>,
+}
+
+impl Room {
+    /// A run's own tree.
+    pub fn of(run: &Open<'_>) -> Self {
+        let layout = &run.layout;
+        let below = |names: &[&str]| names.iter().map(|n| layout.dir().join(n)).collect();
+        Self {
+            cwd: layout.tree(),
+            dirs: RunDirs { engine: layout.engine(), tmp: layout.tmp(), cache: layout.cache() },
+            write: below(WRITABLE),
+            pins: below(PINNED),
+            read: vec![layout.store()],
+            task: run.task_file(),
+            network: None,
+        }
+    }
+}
+
 /// The cage for an engine, or for what a person starts in a run's tree.
 /// `programs` are files and folders that it has to be shown to start at all.
 pub fn engine(
@@ -79,28 +115,42 @@ pub fn engine(
     if !run.isolation().has_copy() {
         return standing::cage(run, variables, programs);
     }
+    room(run, Room::of(run), variables, programs)
+}
+
+/// The cage for whatever runs in a room of a run.
+pub fn room(
+    run: &Open<'_>,
+    room: Room,
+    variables: Vec<(OsString, OsString)>,
+    programs: Vec<PathBuf>,
+) -> Result<Held, Failure> {
     let config = run.repo.config()?;
-    let dirs = RunDirs { engine: run.layout.engine(), tmp: run.layout.tmp(), cache: run.layout.cache() };
     let user = process::current_user();
-    let mut env = environment(std::env::vars_os(), &user, &dirs, &|p| p.exists());
+    let mut env = environment(std::env::vars_os(), &user, &room.dirs, &|p| p.exists());
+    env.retain(|(name, _)| !variables.iter().any(|(v, _)| v == name));
     env.extend(variables);
-    let task = run.task_file();
+    let task = room.task;
     env.extend([
         ("GIT_AGENT_RUN".into(), run.folder.run.as_str().into()),
         ("GIT_AGENT_NAME".into(), run.folder.name.as_str().into()),
         ("GIT_AGENT_TASK".into(), task.into()),
     ]);
     let mut read = shown(run.repo)?;
-    read.push(run.layout.store());
+    read.extend(room.read);
     read.extend(programs);
     read.extend(config.personal_all("agent.read").into_iter().map(|p| in_home(p, user.home.as_deref())));
-    let below = |names: &[&str]| names.iter().map(|n| run.layout.dir().join(n)).collect();
-    let wish = Wish { pins: below(PINNED), ..wish(run, read, below(WRITABLE), env)? };
-    hold(run, wish)
+    let wish = Wish { pins: room.pins, cwd: room.cwd, ..wish(run, read, room.write, env)? };
+    hold_with(run, wish, room.network.as_ref())
 }
 
 /// The cage of a wish, or none where the person switched it off.
-pub(super) fn hold(run: &Open<'_>, mut wish: Wish) -> Result<Held, Failure> {
+pub(super) fn hold(run: &Open<'_>, wish: Wish) -> Result<Held, Failure> {
+    hold_with(run, wish, None)
+}
+
+/// The same with a network of its own.
+fn hold_with(run: &Open<'_>, mut wish: Wish, own: Option<&policy::Network>) -> Result<Held, Failure> {
     let config = run.repo.config()?;
     if switch::cage(config)? == switch::Cage::On {
         let policy = spawn::policy_of(run)?;
@@ -108,7 +158,7 @@ pub(super) fn hold(run: &Open<'_>, mut wish: Wish) -> Result<Held, Failure> {
         wish.tier = chosen.tier;
         let counted = wish.identity.is_some() || chosen.tier != Tier::Landlock && !wish.keep_root;
         wish.limits = Limits { processes: counted.then_some(PROCESSES), ..wish.limits };
-        network(run, &policy, &mut wish);
+        network(run, own.unwrap_or(policy.network()), &mut wish);
         return Ok(Held { cage: build(&wish)?, chosen: Some(chosen) });
     }
     let mut wish = Wish { env: wish.env, cwd: wish.cwd, limits: wish.limits, ..Wish::default() };
@@ -129,9 +179,9 @@ pub fn can_hold(repo: &Repo, policy: &Policy) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The network that the policy leaves an engine.
-fn network(run: &Open<'_>, policy: &Policy, wish: &mut Wish) {
-    wish.network = match policy.network() {
+/// The network that is left to whatever runs there.
+fn network(run: &Open<'_>, given: &policy::Network, wish: &mut Wish) {
+    wish.network = match given {
         policy::Network::Open => Network::Open,
         policy::Network::Off => Network::Off,
         policy::Network::Proxy(hosts) => {

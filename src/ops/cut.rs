@@ -5,13 +5,14 @@ use super::confine;
 use super::making::Making;
 use super::spawn::Cut;
 use super::store::{self, Recipe};
-use super::{Layout, Open, base};
+use super::{Layout, Open, base, include, setup};
 use crate::git::{Call, Place, RefError, Repo, Transaction};
 use crate::ledger::{Draft, Folder, Ledger, TASK};
-use crate::model::{Body, Failure, Isolation, Spawn};
+use crate::model::{Body, Digest, Failure, Fingerprint, Isolation, Spawn};
 use crate::os::files;
 use crate::os::lock::Lock;
 use crate::os::process::{self, Identity};
+use crate::policy::TaskText;
 use std::path::Path;
 
 /// Cuts the run. Returns it locked, with what a person should know.
@@ -35,6 +36,7 @@ pub fn execute<'r>(
         task_path: plan.own_files.0.clone(),
         identity_path: plan.own_files.1.clone(),
         strip: plan.strip.clone(),
+        port: plan.port,
     };
     let lock = claim(repo, plan, making, &folder)?;
     let ledger = Ledger::new(repo);
@@ -51,17 +53,19 @@ pub fn execute<'r>(
         })
         .transpose()?;
     let layout = plan.layout.clone();
+    let mut unseen = vec![plan.own_files.0.as_str(), &plan.own_files.1];
+    unseen.extend(plan.include.iter().map(String::as_str));
     let fixed = Recipe {
         repo,
         layout: &layout,
         branch: plan.branch.trim_start_matches("refs/heads/"),
         actor: &plan.actor,
-        own_files: &[&plan.own_files.0, &plan.own_files.1],
+        own_files: &unseen,
     }
     .fixed()?;
     let broken = |e: std::io::Error| Failure::fatal("the run's store could not be made").because(e);
     let branch = plan.branch.trim_start_matches("refs/heads/");
-    store::create(layout.dir(), &fixed, &store::packed_refs(plan.refs.clone()), branch, identity)
+    store::create(layout.dir(), &fixed, &store::packed_refs(plan.refs.all.clone()), branch, identity)
         .map_err(broken)?;
     let mut run =
         Open { repo, ledger, tip, folder: folder.clone(), layout, lock, actor: plan.actor.clone(), user };
@@ -72,9 +76,18 @@ pub fn execute<'r>(
         .map_err(broken)?;
     let made = files::lstat(&run.layout.tree()).map_err(broken)?.expect("made just above");
     folder.tree = Some((made.id.dev, made.id.ino));
-    folder.write(run.layout.dir())?;
     run.folder = folder;
     let mut notes = Vec::new();
+    include::copy(&run, &run.layout.tree(), &plan.include)?;
+    if plan.rule.setup.is_some() {
+        setup::of_spawn(&run, &plan.rule)?;
+        // It ran the project's own code, and that of its dependencies.
+        notes.extend(super::freeze(&run)?.repaired);
+        notes.extend(setup::touched(&run)?);
+    }
+    include::record(&run, &plan.include)?;
+    // With the tree in its record the run is whole: from here on it is not withdrawn.
+    run.folder.write(run.layout.dir())?;
     if let Some(status) = status
         && let Ok(bytes) = status.finish().and_then(crate::git::Answer::success)
     {
@@ -107,6 +120,9 @@ pub(super) fn claim(repo: &Repo, plan: &Cut, making: &Making, folder: &Folder) -
     folder.write(&staging)?;
     let policy = staging.join("host/policy.yml");
     files::write_new(&policy, &plan.policy_text, 0o600).map_err(fail)?;
+    if let Some(task) = &plan.task {
+        files::write_new(&staging.join("host/task"), task, 0o600).map_err(fail)?;
+    }
     // Whoever stands in the run's tree and calls us means this repository.
     let main = repo.main_folder().as_os_str().as_encoded_bytes();
     files::write_new(&staging.join("host/main"), main, 0o600).map_err(fail)?;
@@ -126,12 +142,12 @@ pub(super) fn claim(repo: &Repo, plan: &Cut, making: &Making, folder: &Folder) -
 
 /// Branch and spawn event, both or neither: two spawns cannot take one name.
 pub(super) fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<crate::ledger::Tip, Failure> {
-    // Tags are there because the base reaches them; what it may not reach needs a pin.
-    let tag = |name: &str| name.starts_with("refs/tags/");
     if let Some(tip) = &plan.continues {
         return go_on(repo, plan, tip);
     }
-    let evidence = plan.refs.iter().filter(|(t, _)| !tag(&t.name)).map(|(t, _)| t.oid.clone()).collect();
+    let kept = plan.task.iter().filter(|_| plan.task_text == TaskText::Full);
+    let hidden = plan.task.iter().filter(|_| plan.task_text == TaskText::Digest);
+    let fingerprint = |t: &Vec<u8>| Fingerprint { size: t.len() as u64, sha256: Digest::of(t) };
     let draft = Draft {
         body: Body::Spawn(Spawn {
             repo: plan.home.id.clone(),
@@ -146,9 +162,12 @@ pub(super) fn publish(repo: &Repo, ledger: &Ledger<'_>, plan: &Cut) -> Result<cr
             local_base: plan.local_base,
             policy: plan.policy.clone(),
             strip: plan.strip.clone(),
+            include: include::listing(&plan.include),
+            port: plan.port,
+            task: hidden.map(fingerprint).next(),
         }),
-        att: plan.task.iter().map(|t| (TASK.to_owned(), t.clone())).collect(),
-        evidence,
+        att: kept.map(|t| (TASK.to_owned(), t.clone())).collect(),
+        evidence: plan.refs.pins.clone(),
         time: plan.now,
         actor: plan.actor.clone(),
     };
@@ -183,6 +202,7 @@ fn go_on(repo: &Repo, plan: &Cut, tip: &crate::ledger::Tip) -> Result<crate::led
 fn annotated_tags(run: &Open<'_>, plan: &Cut) -> Result<(), Failure> {
     let tags: Vec<u8> = plan
         .refs
+        .all
         .iter()
         .filter(|(_, p)| p.is_some())
         .flat_map(|(t, _)| format!("{}\n", t.oid).into_bytes())
@@ -232,7 +252,7 @@ fn own_files(run: &Open<'_>, plan: &Cut) -> std::io::Result<()> {
         "role": plan.role.as_str(),
         "cr": plan.cr,
         "base": plan.base.as_str(),
-        "engine": plan.engine.as_ref().map(|e| e.name.as_str()),
+        "engine": plan.engines.first().map(|e| e.name.as_str()),
     });
     let tree = files::Dir::open(&run.layout.tree())?;
     let task = task_text(plan);

@@ -3,10 +3,10 @@
 
 use super::prune::{Judge, Request};
 use super::reclaim::{self, Reclaimed};
-use super::{Open, finish, land, open, person, show, spawn};
+use super::{Open, Taking, finish, land, open, person, show};
 use crate::git::{Repo, Transaction};
 use crate::ledger::{self, Draft, Ledger, Tip};
-use crate::model::{Body, Ended, Failure, Head, Isolation, Kind, Oid, Phase, Reject, RunName};
+use crate::model::{Body, Failure, Head, Isolation, Kind, Oid, Phase, Reject, RunName};
 use crate::os::files::Dir;
 
 /// Longest reason in characters.
@@ -148,8 +148,7 @@ fn record(run: &mut Open<'_>, now: i64) -> Result<(), Failure> {
     if unchanged && matches!(phase, Phase::Ready | Phase::Proposed | Phase::Approved | Phase::Kept) {
         return Ok(());
     }
-    let limits = spawn::limits(run)?;
-    finish(run, &limits, Ended::Unseen, 0, now).map(|_| ())
+    finish(run, Taking::UNSEEN, now).map(|_| ())
 }
 
 fn reject(repo: &Repo, tip: &Tip, reason: Option<&str>, now: i64) -> Result<Tip, Failure> {

@@ -1,10 +1,10 @@
 //! Which engine a run gets, as what command line and with which variables.
 
-use super::Layout;
+use super::{Open, commands};
 use crate::clients::account::Account;
 use crate::clients::{self, Preset, Program};
 use crate::model::{Failure, Kind};
-use crate::policy::{Policy, RoleRule};
+use crate::policy::{DECLINE_EXIT, Isolation, Policy, RoleKind, RoleRule, Variable};
 use crate::text::Untrusted;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -18,10 +18,23 @@ pub struct EnginePlan {
     /// Its name: a preset's, the policy's, or `command`.
     pub name: String,
     words: Words,
-    /// Names of the caller's variables that the policy passes into the cage.
-    env: Vec<String>,
+    /// What the policy says of its variables.
+    env: Vec<Variable>,
     /// Wall clock limit.
     pub wall: Option<Duration>,
+    /// The exit status by which it hands the tree to another engine.
+    pub decline_exit: u8,
+    /// Where it works.
+    pub seat: Seat,
+}
+
+/// Where an engine works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seat {
+    /// In the run's own tree.
+    Tree,
+    /// As a reader of the real working tree.
+    Reader,
 }
 
 #[derive(Debug, Clone)]
@@ -36,8 +49,9 @@ enum Words {
     Demo,
 }
 
-/// Chooses: the command after `--`, else `--engine`, else the first of the role's chain, else none. A
-/// program that is not there is refused before anything is made.
+/// Chooses, in the order in which they are tried: the command after `--`, else `--engine`, else the role's chain,
+/// else none. A program that is not there is refused before anything is made; in a chain it is passed over with a
+/// word, as long as another one is there.
 pub fn choose(
     policy: &Policy,
     rule: &RoleRule,
@@ -45,28 +59,69 @@ pub fn choose(
     command: &[OsString],
     has_task: bool,
     wall: Option<Duration>,
-) -> Result<Option<EnginePlan>, Failure> {
+    notes: &mut Vec<String>,
+) -> Result<Vec<EnginePlan>, Failure> {
     let wall = match (wall, rule.limits.wall) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     };
-    let chain = || rule.engines.first().map(|e| e.value.as_str());
-    let (name, words) = if command.is_empty() {
-        let Some(name) = engine.or_else(chain) else { return Ok(None) };
-        (name, template(policy, name, has_task)?)
-    } else {
+    let plan = |name: &str, words| {
+        let entry = policy.engine(name);
+        let none = entry.is_some_and(|e| e.isolation == Isolation::None);
+        EnginePlan {
+            name: name.to_owned(),
+            words,
+            env: entry.map(|e| e.env.iter().map(|v| v.value.clone()).collect()).unwrap_or_default(),
+            wall,
+            decline_exit: entry.and_then(|e| e.decline_exit).unwrap_or(DECLINE_EXIT),
+            seat: if none { Seat::Reader } else { Seat::Tree },
+        }
+    };
+    if !command.is_empty() {
         let built_in = |n: &str| clients::known(n).is_some_and(|p| p.program == Program::Ourselves);
         if let Some(name) = engine.filter(|n| built_in(n)) {
             return Err(Failure::usage(format!("engine '{name}' is built in and takes no command"))
                 .hint("leave out --engine, or what follows '--'"));
         }
-        (engine.unwrap_or("command"), Words::Given(command.to_vec()))
-    };
-    let env =
-        policy.engine(name).map(|e| e.env.iter().map(|n| n.value.clone()).collect()).unwrap_or_default();
-    let plan = EnginePlan { name: name.to_owned(), words, env, wall };
-    plan.check(has_task)?;
-    Ok(Some(plan))
+        let plan = plan(engine.unwrap_or("command"), Words::Given(command.to_vec()));
+        plan.check(has_task)?;
+        return Ok(vec![plan]);
+    }
+    if let Some(name) = engine {
+        let plan = plan(name, template(policy, name, has_task)?);
+        plan.check(has_task)?;
+        return Ok(vec![plan]);
+    }
+    let mut chain = Vec::new();
+    let mut missing = None;
+    for entry in &rule.engines {
+        let name = entry.value.as_str();
+        let plan = plan(name, template(policy, name, has_task)?);
+        match plan.check(has_task) {
+            Ok(()) => chain.push(plan),
+            Err(e) if matches!(e.kind, Kind::Exec(_)) => {
+                notes.push(format!("engine '{}' is passed over: {}", Untrusted::new(name), e.message));
+                missing.get_or_insert(e);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    let reads = |e: &EnginePlan| e.seat == Seat::Reader;
+    // A reader role wins over what its engines would be elsewhere.
+    if rule.kind != RoleKind::Reader
+        && chain.iter().any(|e| !reads(e))
+        && let Some(engine) = chain.iter().find(|e| reads(e))
+    {
+        return Err(Failure::fatal(format!(
+            "engine '{}' edits nothing ('isolation: none') and cannot take over the tree of another engine",
+            Untrusted::new(&engine.name)
+        ))
+        .hint("take it out of the role's 'engines', or name one engine with --engine"));
+    }
+    match missing {
+        Some(e) if chain.is_empty() => Err(e),
+        _ => Ok(chain),
+    }
 }
 
 fn template(policy: &Policy, name: &str, has_task: bool) -> Result<Words, Failure> {
@@ -110,9 +165,8 @@ impl EnginePlan {
         }
     }
 
-    /// Refuses what would fail only after the run was cut: no task for an engine that takes one, and a
-    /// program that is not there (127) or cannot be executed (126), as env(1) has it.
-    fn check(&self, has_task: bool) -> Result<(), Failure> {
+    /// Refuses an engine that takes a task where there is none.
+    pub fn check_task(&self, has_task: bool) -> Result<(), Failure> {
         if let Words::Template(words) | Words::Preset { caged: words, .. } = &self.words
             && !has_task
             && words.iter().any(|w| w.contains(clients::TASK))
@@ -120,6 +174,13 @@ impl EnginePlan {
             return Err(Failure::usage(format!("engine '{}' needs a task", self.name))
                 .hint("say it with -m TEXT or --task FILE"));
         }
+        Ok(())
+    }
+
+    /// Refuses what would fail only after the run was cut: no task for an engine that takes one, and a
+    /// program that is not there (127) or cannot be executed (126), as env(1) has it.
+    fn check(&self, has_task: bool) -> Result<(), Failure> {
+        self.check_task(has_task)?;
         match self.program() {
             Some(program) => present(&program).map_err(|e| {
                 e.hint(format!("install it, or choose another engine than '{}'", Untrusted::new(&self.name)))
@@ -141,7 +202,7 @@ impl EnginePlan {
 
     /// Variables that the policy lets through, by name.
     pub fn passes(&self) -> impl Iterator<Item = &str> {
-        self.env.iter().map(String::as_str)
+        self.env.iter().filter(|v| v.value.is_none()).map(|v| v.name.as_str())
     }
 
     /// What has to be shown of the machine for the program to start.
@@ -187,16 +248,15 @@ impl EnginePlan {
 
     /// Variables for this engine beside the cage's own: what its preset sets, and by name what the policy
     /// (`env`) lets through. Those of its login are [`super::login`]'s.
-    pub fn variables(&self, layout: &Layout, walled: bool) -> Vec<(OsString, OsString)> {
+    pub fn variables(&self, run: &Open<'_>, walled: bool) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
         if let Some(preset) = clients::known(&self.name) {
             let caged = preset.caged_env.iter().filter(|_| walled);
             all.extend(caged.map(|(k, v)| (k.into(), v.into())));
-            all.extend(
-                preset.state.iter().map(|(k, v)| (k.into(), layout.engine().join(v).into_os_string())),
-            );
+            let at = |v: &str| run.layout.engine().join(v).into_os_string();
+            all.extend(preset.state.iter().map(|(k, v)| (k.into(), at(v))));
         }
-        all.extend(self.env.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))));
+        all.extend(commands::variables(run, &self.env));
         all
     }
 }

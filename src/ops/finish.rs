@@ -1,10 +1,27 @@
 //! Finish: freeze, snapshot, import, and one transaction that moves the run's branch and appends `result`.
 
-use super::{Open, freeze, snapshot};
+use super::{Open, checks, freeze, include, review, snapshot, spawn};
 use crate::git::{ObjectKind, RefError, Transaction, commit_bytes};
 use crate::ledger::{Draft, change};
-use crate::model::{Abort, Body, Ended, Failure, Oid, RunResult};
-use crate::policy::Limits;
+use crate::model::{Abort, Body, Check, Ended, Failure, Oid, RunResult};
+
+/// What is known of the work whose result is taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Taking {
+    /// How the engine ended.
+    pub ended: Ended,
+    /// Its wall clock in seconds.
+    pub seconds: u64,
+    /// Whether it declined.
+    pub declined: bool,
+    /// Whether the policy's checks are run.
+    pub checks: bool,
+}
+
+impl Taking {
+    /// What is on disk, whoever put it there.
+    pub const UNSEEN: Taking = Taking { ended: Ended::Unseen, seconds: 0, declined: false, checks: false };
+}
 
 /// What finishing a run came to.
 #[derive(Debug)]
@@ -19,14 +36,8 @@ pub struct Finished {
 
 /// Takes the snapshot of what is on disk and records it. On a failure beyond this run's own (a limit, an
 /// import that was refused) the run is recorded as failed; its tree is kept.
-pub fn finish(
-    run: &mut Open<'_>,
-    limits: &Limits,
-    ended: Ended,
-    seconds: u64,
-    now: i64,
-) -> Result<Finished, Failure> {
-    match take(run, limits, ended, seconds, now) {
+pub fn finish(run: &mut Open<'_>, taking: Taking, now: i64) -> Result<Finished, Failure> {
+    match take(run, taking, now) {
         Ok(finished) => Ok(finished),
         Err(failure) => {
             let body = Body::Abort(Abort { reason: bounded(&failure.to_string()) });
@@ -43,38 +54,57 @@ pub fn finish(
     }
 }
 
-fn take(
-    run: &mut Open<'_>,
-    limits: &Limits,
-    ended: Ended,
-    seconds: u64,
-    now: i64,
-) -> Result<Finished, Failure> {
+fn take(run: &mut Open<'_>, taking: Taking, now: i64) -> Result<Finished, Failure> {
+    let rule = spawn::rule(run)?;
     let frozen = freeze(run)?;
-    let disk = snapshot::take(run, &frozen, limits)?;
+    let mut disk = snapshot::take(run, &frozen, &rule)?;
+    disk.report.notes.extend(changed_copies(run));
     let base = run.folder.base.clone();
     let snapshot = commit(run, &disk.tree)?;
     let changes = match disk.tree == run.repo.objects()?.commit(&base)?.tree {
         true => Vec::new(),
         false => change::entries(run.repo, &base, &snapshot)?,
     };
-    let result = RunResult {
+    let mut result = RunResult {
         base,
         snapshot: snapshot.clone(),
         tree: disk.tree,
         change: change::digest(run.repo, &changes)?,
         files: changes.len() as u64,
-        ended,
-        seconds,
+        ended: taking.ended,
+        seconds: taking.seconds,
         report: disk.report,
+        declined: taking.declined,
+        checks: Vec::new(),
     };
+    if let Some(limit) = rule.limits.lines {
+        let (added, removed) = review::lines(run.repo, &result)?;
+        if added + removed > limit {
+            let what = format!("the run changed {} lines, more than the limit of {limit}", added + removed);
+            return Err(Failure::fatal(format!("{what} ({})", rule.limit("lines"))));
+        }
+    }
     let head = &run.tip.understood()?.head;
     let known = head.result.as_ref().is_some_and(|r| r.snapshot == snapshot);
-    if known && head.phase == crate::model::Phase::Proposed && ended == Ended::Unseen {
+    if known && head.phase == crate::model::Phase::Proposed && taking.ended == Ended::Unseen {
         return Ok(Finished { result, unchanged: true, notes: Vec::new() });
     }
     let mut notes = Vec::new();
-    record(run, &result, disk.agent_head.as_ref(), &disk.kept, now, &mut notes)?;
+    if let (Ended::Timeout(seconds), Some(wall)) = (taking.ended, rule.limits.wall)
+        && seconds == wall.as_secs()
+    {
+        notes.push(format!("the engine was ended at the limit of {seconds} s ({})", rule.limit("wall")));
+    }
+    let mut att = Vec::new();
+    if taking.checks && run.isolation().has_copy() && !changes.is_empty() {
+        for (check, tail) in checks::run(run, &rule, &snapshot) {
+            if !tail.is_empty() {
+                att.push((Check::attachment(&check.name), tail));
+            }
+            result.checks.push(check);
+        }
+    }
+    record(run, &result, att, disk.agent_head.as_ref(), &disk.kept, now, &mut notes)?;
     Ok(Finished { result, unchanged: false, notes })
 }
 
@@ -93,9 +123,25 @@ pub(super) fn snapshot_bytes(run: &Open<'_>, tree: &Oid) -> Result<Vec<u8>, Fail
     Ok(commit_bytes(tree, std::slice::from_ref(base), &who, time, &message))
 }
 
+/// One sentence on copies that the run changed: they are no part of any difference.
+fn changed_copies(run: &Open<'_>) -> Option<String> {
+    const TOLD: usize = 5;
+    let changed = include::changed(run);
+    let first: Vec<_> =
+        changed.iter().take(TOLD).map(|f| crate::text::quote_path(f.as_bytes()).into_owned()).collect();
+    let more = if changed.len() > TOLD { ", ..." } else { "" };
+    (!changed.is_empty()).then(|| {
+        format!(
+            "files that the policy copied in were changed, which is not included: {}{more}",
+            first.join(", ")
+        )
+    })
+}
+
 fn record(
     run: &mut Open<'_>,
     result: &RunResult,
+    att: Vec<(String, Vec<u8>)>,
     agent_head: Option<&Oid>,
     kept: &[(String, Oid)],
     now: i64,
@@ -103,7 +149,7 @@ fn record(
 ) -> Result<(), Failure> {
     let draft = Draft {
         body: Body::Result(result.clone()),
-        att: Vec::new(),
+        att,
         evidence: Vec::new(),
         time: now,
         actor: run.actor.clone(),

@@ -107,6 +107,16 @@ impl Layout {
         self.dir.join("host/engine.log")
     }
 
+    /// The task as it was given, where engines cannot change it.
+    pub fn given_task(&self) -> PathBuf {
+        self.dir.join("host/task")
+    }
+
+    /// Where checks happen. No engine sees it.
+    pub fn checks(&self) -> PathBuf {
+        self.dir.join("checks")
+    }
+
     /// Scratch of one snapshot: the only folder its cage may write.
     // Beside the tree on purpose: prune takes the time at which it went for the time of the last snapshot.
     pub fn scratch(&self) -> PathBuf {

@@ -6,7 +6,7 @@ use crate::git::{RefError, Repo, Transaction};
 use crate::ledger::{Folder, Home, Ledger};
 use crate::model::{Failure, Oid, RunId, RunName};
 use crate::os::lock::Lock;
-use crate::os::{files, remove};
+use crate::os::{ancestry, files, remove};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -173,6 +173,15 @@ fn undo(repo: &Repo, root: &Path, intent: &Intent) -> Result<(), Failure> {
         match transaction.commit(repo, "agent: withdraw") {
             Ok(()) | Err(RefError::Moved { .. }) => {}
             Err(e) => return Err(e.into()),
+        }
+    }
+    // A setup may have been at work when its spawn was killed: nothing of it writes on.
+    if let Some(folder) = &folder {
+        let ended = ancestry::end_leftovers(intent.run.as_str(), &home, folder.uid).map_err(|e| {
+            Failure::fatal(format!("what is left of run '{}' cannot be ended", intent.name)).because(e)
+        })?;
+        if !ended {
+            return Err(Failure::fatal(format!("a process of run '{}' does not end", intent.name)));
         }
     }
     // The staging folder's name holds the run id: it is ours even before its record is written.

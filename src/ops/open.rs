@@ -68,6 +68,19 @@ impl<'r> Open<'r> {
         Ok(Self { repo, ledger, tip, folder, layout, lock, actor, user })
     }
 
+    /// A run of ours whose lock the caller holds already.
+    pub(super) fn with(
+        repo: &'r Repo,
+        layout: Layout,
+        folder: Folder,
+        lock: Lock,
+        tip: Tip,
+    ) -> Result<Self, Failure> {
+        let actor = ledger::actor(repo.config()?);
+        let user = user(&folder)?;
+        Ok(Self { repo, ledger: Ledger::new(repo), tip, folder, layout, lock, actor, user })
+    }
+
     /// The user the run's processes are, where it is not the person's own.
     pub fn identity(&self) -> Option<Identity> {
         self.folder.uid.map(|uid| Identity { uid, gid: uid })

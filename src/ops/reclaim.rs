@@ -3,7 +3,7 @@
 
 use super::making::TRASH;
 use super::prune::{Item, Judge, Request, Verdict, changed};
-use super::{Layout, Open, spawn};
+use super::{Layout, Open, setup, spawn};
 use crate::git::{RefError, Repo, Transaction};
 use crate::ledger::{self, Draft, Folder, Home, Ledger, Tip};
 use crate::model::{Body, Failure, Oid, Prune, RunId, RunName};
@@ -255,6 +255,7 @@ pub(super) fn carry_out(
     now: i64,
 ) -> Result<Vec<String>, Failure> {
     let ledger = Ledger::new(repo);
+    let mut notes = Vec::new();
     let meanwhile = |what: &str| Failure::fatal(format!("it {what} since it was looked at"));
     let tip = ledger.tip(&item.run)?;
     if tip.as_ref().map(|t| &t.commit) != item.tip.as_ref() {
@@ -270,19 +271,29 @@ pub(super) fn carry_out(
         if lock.is_none() && again.lock != seen.lock {
             return Err(meanwhile("was worked in"));
         }
-        let path = Layout::new(&seen.path).lock();
+        let layout = Layout::new(&seen.path);
+        let path = layout.lock();
         let cannot = |e: std::io::Error| Failure::fatal("its lock cannot be taken").because(e);
-        let _taken = match lock {
+        let mut taken = match lock {
             Some(_) => None,
             None => Some(Lock::acquire(&path).map_err(cannot)?.ok_or_else(|| meanwhile("was taken up"))?),
         };
+        if seen.folder.isolation.has_copy()
+            && let Some(tip) =
+                tip.as_ref().filter(|t| t.head().is_some_and(|h| setup::wants_teardown(&layout, h)))
+            && let Some(lock) = taken.take()
+        {
+            let run = Open::with(repo, layout, seen.folder.clone(), lock, tip.clone())?;
+            notes.extend(setup::teardown(&run));
+            taken = Some(run.lock);
+        }
+        let _taken = taken;
         // Only what is there can beget more: one look at all processes does for all runs that have none.
         if !item.processes.is_empty() || !seen.processes(&around.processes).is_empty() {
             end_processes(seen)?;
         }
         into_trash(home, seen)?;
     }
-    let mut notes = Vec::new();
     let event = match tip.filter(|_| item.record) {
         None => None,
         Some(tip) => {
@@ -441,7 +452,8 @@ pub fn reclaim(run: Open<'_>, force: bool, now: i64) -> Result<Reclaimed, Failur
         Verdict::Nothing => return keeps(format!("the tree is kept: {shown}")),
     };
     item.record = false;
-    let notes = carry_out(repo, &judge.home, &item, &judge.around, Some(&run.lock), now)?;
+    let mut notes = setup::teardown(&run);
+    notes.extend(carry_out(repo, &judge.home, &item, &judge.around, Some(&run.lock), now)?);
     drop(run);
     empty_trash(&judge.home)?;
     Ok(Reclaimed { gone: true, notes })

@@ -8,7 +8,8 @@ use crate::ledger::{
     change::{self, Change},
 };
 use crate::model::{
-    Body, CageReport, Digest, Failure, How, Kind, Oid, Phase, PolicyInForce, RunResult, RunState,
+    Body, CageReport, Check, Digest, Event, Failure, How, Kind, Oid, Phase, PolicyInForce, RunResult,
+    RunState,
 };
 use crate::policy::{Decision, RoleRule};
 use crate::text::quote_path;
@@ -26,7 +27,7 @@ pub struct Review {
     /// Lines added and removed, where files are text.
     pub lines: (u64, u64),
     /// Paths that deserve a second look, quoted, and why.
-    pub risks: Vec<(String, &'static str)>,
+    pub risks: Vec<(String, String)>,
     /// Paths that the role may not change, one sentence each.
     pub breaches: Vec<String>,
     /// What the policy says about it; `None` when the policy of the run is not in this repository.
@@ -43,6 +44,8 @@ pub struct Review {
     pub target: Option<String>,
     /// How far the target moved since the run was cut.
     pub drift: Drift,
+    /// What the policy's checks said of this very result, and the end of what they printed; untrusted bytes.
+    pub checks: Vec<(Check, Vec<u8>)>,
     /// The approval of this very result, if somebody gave one.
     pub approval: Option<Given>,
 }
@@ -122,11 +125,15 @@ pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
     let mut result = None;
     let mut spawn = None;
     let mut engines = Vec::new();
-    for (_, event) in shown.chain.known() {
+    let mut checks = Vec::new();
+    for (commit, event) in shown.chain.known() {
         match &event.body {
             Body::Spawn(s) => spawn = Some(s.clone()),
             Body::Engine(e) => engines.push((e.engine.clone(), e.cage.clone())),
-            Body::Result(r) => result = Some(r.clone()),
+            Body::Result(r) => {
+                result = Some(r.clone());
+                checks = checked(repo, commit, event, r)?;
+            }
             _ => {}
         }
     }
@@ -148,6 +155,7 @@ pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
         Some(p) => Some(judge::decision(repo, p, &shown, &spawn, &result, &changes, super::now())?),
         None => None,
     };
+    let named = policy.as_ref().map(crate::policy::Policy::risk).unwrap_or_default();
     let breaches = match &decision {
         Some(Decision::Refuse(refusals)) => refusals.iter().map(ToString::to_string).collect(),
         Some(_) => Vec::new(),
@@ -159,11 +167,17 @@ pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
         lines: lines(repo, &result)?,
         risks: changes
             .iter()
-            .filter_map(|c| Some((quote_path(&c.path).into_owned(), risk::of(c)?)))
+            .filter_map(|c| {
+                let by_policy =
+                    || named.matched(&c.path).map(|p| format!("risk on line {} of the policy", p.line));
+                let why = by_policy().or_else(|| risk::of(c).map(str::to_owned))?;
+                Some((quote_path(&c.path).into_owned(), why))
+            })
             .collect(),
         drift: drift(repo, spawn.target.as_deref(), &result, &changes)?,
         target: spawn.target,
         approval: approval(&shown),
+        checks,
         policy: spawn.policy,
         write: spawn.write,
         breaches,
@@ -174,6 +188,17 @@ pub fn read(repo: &Repo, shown: Shown) -> Result<Review, Failure> {
         result,
         shown,
     })
+}
+
+fn checked(
+    repo: &Repo,
+    commit: &Oid,
+    event: &Event,
+    result: &RunResult,
+) -> Result<Vec<(Check, Vec<u8>)>, Failure> {
+    let ledger = Ledger::new(repo);
+    let tail = |check: &Check| ledger.attachment(commit, event, &Check::attachment(&check.name));
+    result.checks.iter().map(|c| Ok((c.clone(), tail(c)?.unwrap_or_default()))).collect()
 }
 
 /// The policy a run was cut under, from the commit that the ledger names.
@@ -242,7 +267,7 @@ pub fn stat(repo: &Repo, result: &RunResult) -> Result<Vec<u8>, Failure> {
         .output()?)
 }
 
-fn lines(repo: &Repo, result: &RunResult) -> Result<(u64, u64), Failure> {
+pub(super) fn lines(repo: &Repo, result: &RunResult) -> Result<(u64, u64), Failure> {
     let (_empty, call) = diff_tree(repo)?;
     let bytes = call
         .args(["--numstat", "-z", "--no-renames", result.base.as_str(), result.snapshot.as_str()])

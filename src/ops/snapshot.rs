@@ -17,7 +17,7 @@ use crate::git::{Bounds, Call, Place, Quarantine};
 use crate::model::{Failure, Oid, Report};
 use crate::os::cage::Cage;
 use crate::os::{files, files::Dir, remove, walk};
-use crate::policy::Limits;
+use crate::policy::{Limits, RoleRule};
 use crate::text::quote_path;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -56,9 +56,9 @@ struct Shot<'a, 'r> {
 type Paths = BTreeSet<Vec<u8>>;
 
 /// Takes the snapshot of a frozen run.
-pub fn take(run: &Open<'_>, frozen: &Frozen, limits: &Limits) -> Result<OnDisk, Failure> {
+pub fn take(run: &Open<'_>, frozen: &Frozen, rule: &RoleRule) -> Result<OnDisk, Failure> {
     let shot = Shot::set_up(run)?;
-    let taken = shot.take(frozen, limits);
+    let taken = shot.take(frozen, rule);
     let cleared = shot.clear();
     let taken = taken?;
     cleared?;
@@ -101,7 +101,7 @@ impl<'a, 'r> Shot<'a, 'r> {
             .map_err(|e| Failure::fatal("the snapshot's scratch could not be removed").because(e))
     }
 
-    fn take(&self, frozen: &Frozen, limits: &Limits) -> Result<OnDisk, Failure> {
+    fn take(&self, frozen: &Frozen, rule: &RoleRule) -> Result<OnDisk, Failure> {
         let mut report = Report { repaired: frozen.repaired.clone(), ..Report::default() };
         let tracked = self.tracked()?;
         let (found, hidden) = self.look(&tracked, &mut report)?;
@@ -120,14 +120,14 @@ impl<'a, 'r> Shot<'a, 'r> {
         let modules = self.submodules(&tracked, &mut candidates, &mut report)?;
         candidates.retain(|p| !self.is_of_ours(p));
 
-        let (present, gone) = self.classify(candidates, &tracked, limits, &mut report)?;
+        let (present, gone) = self.classify(candidates, &tracked, rule, &mut report)?;
         let base_tree = self.run.repo.objects()?.commit(&self.run.folder.base)?.tree;
         let shown: Paths = stripped.iter().chain(&tracked.modules).cloned().collect();
         let tree = self.write_tree(&shown, &present, &gone, &modules, &base_tree, &mut report)?;
         let kept = self.keep_modules(&modules, &base_tree, &tree, &mut report)?;
         self.module_urls(&base_tree, &tree, &mut report)?;
         if tree != base_tree {
-            self.import(&tree, limits)?;
+            self.import(&tree, &rule.limits)?;
             lfs::bring_home(self.run, &base_tree, &tree, &mut report)?;
         }
         self.report_stripped(&stripped, &base_tree, &tree, &mut report)?;
@@ -196,9 +196,10 @@ impl<'a, 'r> Shot<'a, 'r> {
         &self,
         candidates: Paths,
         tracked: &Tracked,
-        limits: &Limits,
+        rule: &RoleRule,
         report: &mut Report,
     ) -> Result<(walk::Names, walk::Names), Failure> {
+        let limits = &rule.limits;
         let (mut present, mut gone) = (Vec::new(), Vec::new());
         let mut bytes = 0_u64;
         for path in candidates {
@@ -242,7 +243,7 @@ impl<'a, 'r> Shot<'a, 'r> {
                         continue;
                     }
                     if m.size > limits.blob {
-                        return Err(over(&path, m.size, limits.blob));
+                        return Err(over(&path, m.size, limits.blob, &rule.limit("blob")));
                     }
                     bytes = bytes.saturating_add(m.size);
                     present.push(path);
@@ -254,15 +255,17 @@ impl<'a, 'r> Shot<'a, 'r> {
         }
         if (present.len() + gone.len()) as u64 > limits.files {
             return Err(Failure::fatal(format!(
-                "the run changed {} files, more than the limit of {}",
+                "the run changed {} files, more than the limit of {} ({})",
                 present.len() + gone.len(),
-                limits.files
+                limits.files,
+                rule.limit("files")
             )));
         }
         if bytes > limits.bytes {
             return Err(Failure::fatal(format!(
-                "the changed files hold {bytes} bytes, more than the limit of {}",
-                limits.bytes
+                "the changed files hold {bytes} bytes, more than the limit of {} ({})",
+                limits.bytes,
+                rule.limit("bytes")
             )));
         }
         Ok((present, gone))
@@ -348,8 +351,9 @@ fn listing<'p>(paths: impl IntoIterator<Item = &'p Vec<u8>>) -> Vec<u8> {
     paths.into_iter().flat_map(|p| [p.as_slice(), b"\0"].concat()).collect()
 }
 
-fn over(path: &[u8], size: u64, limit: u64) -> Failure {
-    Failure::fatal(format!("{} is {size} bytes, more than the limit of {limit}", quote_path(path)))
+fn over(path: &[u8], size: u64, limit: u64, place: &str) -> Failure {
+    let path = quote_path(path);
+    Failure::fatal(format!("{path} is {size} bytes, more than the limit of {limit} ({place})"))
 }
 
 fn clear(scratch: &Path) -> std::io::Result<()> {

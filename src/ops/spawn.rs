@@ -6,13 +6,14 @@
 use super::engine::{self, EnginePlan};
 use super::standing::{self, Ground};
 pub(super) use super::trust::in_force;
-use super::{Layout, Open, base, confine, cut, making::Making, open};
-use crate::git::{Branch, RefTip, Repo};
+use super::{Layout, Open, base, chain, confine, cut, include, making::Making, open, ports};
+use crate::git::{Branch, Repo};
 use crate::ledger::{self, Home, Ledger, Tip};
 use crate::model::{
     Actor, Failure, Head, Isolation, MAX_TASK, Oid, Phase, PolicyInForce, Role, RunId, RunName,
 };
-use crate::policy::{Limits, Policy};
+use crate::os::files;
+use crate::policy::{Policy, RoleRule, TaskText};
 use crate::text::Untrusted;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -82,13 +83,21 @@ pub struct Cut {
     /// Stripped paths that exist in the base.
     pub strip: Vec<String>,
     /// Refs the store starts with; annotated tags with their commit.
-    pub refs: Vec<(RefTip, Option<Oid>)>,
+    pub refs: base::Refs,
     /// Task text.
     pub task: Option<Vec<u8>>,
+    /// What the ledger keeps of it.
+    pub task_text: TaskText,
+    /// Untracked files to copy in.
+    pub include: Vec<String>,
+    /// What the role may do and wants done.
+    pub rule: RoleRule,
+    /// Its port, where the policy asks for one.
+    pub port: Option<u16>,
     /// Where the task and the identity go, relative to the tree.
     pub own_files: (String, String),
-    /// The engine, if any.
-    pub engine: Option<EnginePlan>,
+    /// The engines, in the order in which they are tried.
+    pub engines: Vec<EnginePlan>,
     /// Where runs of this repository lie.
     pub home: Home,
     /// Where this one will lie.
@@ -110,8 +119,10 @@ pub struct Again {
     pub tip: Tip,
     /// Where runs of this repository lie.
     pub home: Home,
-    /// The next engine, if any.
-    pub engine: Option<EnginePlan>,
+    /// The engines, from the one that is next.
+    pub engines: Vec<EnginePlan>,
+    /// The task for them: a new one, else the run's.
+    pub task: Option<Vec<u8>>,
     /// What a person should know: one sentence each.
     pub notes: Vec<String>,
 }
@@ -134,9 +145,10 @@ pub(super) struct Admitted {
     in_force: PolicyInForce,
     text: Vec<u8>,
     notes: Vec<String>,
-    has_task: bool,
-    engine: Option<EnginePlan>,
+    given: bool,
+    engines: Vec<EnginePlan>,
     isolation: Isolation,
+    rule: RoleRule,
 }
 
 /// The refusals that depend on the repository and the request alone. Touches nothing.
@@ -148,28 +160,30 @@ pub(super) fn admit(repo: &Repo, request: &Request) -> Result<Admitted, Failure>
         Failure::fatal("the branch that is checked out has no commits yet")
             .hint("make a first commit: git commit --allow-empty -m 'first'")
     })?;
-    let (policy, in_force, text, notes) = in_force(repo, &head)?;
+    let (policy, in_force, text, mut notes) = in_force(repo, &head)?;
     let rule = policy.role(&role).map_err(Failure::from)?;
     check_honoured(&policy, &role)?;
     // Before anything is made: an agent that may not, or a word that nobody understands.
     super::switch::cage(repo.config()?)?;
-    let has_task = request.task.as_ref().is_some_and(|t| !t.is_empty());
-    let engine = request.engine.as_deref();
-    let engine = engine::choose(&policy, &rule, engine, &request.command, has_task, request.timeout)?;
-    if engine.is_some() {
+    let given = request.task.as_ref().is_some_and(|t| !t.is_empty());
+    // A run that exists has its own; whether this one does is asked when it is known.
+    let may_have = given || request.run.is_some() || request.cr.is_some();
+    let (engine, command) = (request.engine.as_deref(), &request.command);
+    let engines = engine::choose(&policy, &rule, engine, command, may_have, request.timeout, &mut notes)?;
+    if !engines.is_empty() || rule.setup.is_some() {
         // Before anything is made; asked again for the run's own policy when the engine starts.
         confine::can_hold(repo, &policy)?;
     }
-    let isolation = standing::choose(&policy, &role, &rule, engine.as_ref(), request)?;
-    if let Some(engine) = &engine {
+    let isolation = standing::choose(&policy, &role, &rule, engines.first(), request)?;
+    for engine in &engines {
         super::login::check(engine, repo.config()?)?;
     }
-    Ok(Admitted { role, head, policy, in_force, text, notes, has_task, engine, isolation })
+    Ok(Admitted { role, rule, head, policy, in_force, text, notes, given, engines, isolation })
 }
 
 /// Reads and decides. Touches nothing but the repository's id and, with `--with-changes`, the object store.
 pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure> {
-    let Admitted { role, head, policy, in_force, text, mut notes, has_task, engine, isolation } =
+    let Admitted { role, rule, head, policy, in_force, text, mut notes, given, mut engines, isolation } =
         admit(repo, request)?;
     let ledger = Ledger::new(repo);
     let home = ledger.home()?;
@@ -177,6 +191,9 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     let run = RunId::new(fate.millis, fate.chance);
     let name = name(request, &role, &run)?;
     let now = (fate.millis / 1000).cast_signed();
+    let layout = Layout::new(home.root.join(name.as_str()));
+    let has_task = given || files::lstat(&layout.given_task()).ok().flatten().is_some();
+    engines.iter().try_for_each(|e| e.check_task(has_task))?;
     let mut continued = None;
     if let Some(tip) = existing(&ledger, &home, &name)? {
         if request.base.is_some() || request.with_changes {
@@ -192,16 +209,19 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
             notes.push(format!("run '{name}' keeps its copy; isolation is off for new runs only"));
         }
         if known.phase != Phase::Applied {
-            if has_task {
+            if given {
                 notes.push(format!("run '{name}' keeps the task it was cut with; the new one was not taken"));
             }
-            return Ok(Plan::Again(Box::new(Again { tip, home, engine, notes })));
+            if request.engine.is_none() && request.command.is_empty() {
+                chain::resume(&ledger, &tip, &mut engines)?;
+            }
+            let task = request.task.clone().filter(|_| given);
+            return Ok(Plan::Again(Box::new(Again { tip, home, engines, task, notes })));
         }
         continued = Some(tip);
     }
 
     let branches = repo.branches()?;
-    let layout = Layout::new(home.root.join(name.as_str()));
     let actor = ledger::actor(repo.config()?);
     let isolation = if continued.is_some() { Isolation::Worktree } else { isolation };
     let ground = standing::ground(repo, &home, isolation, request, &head, &actor, now)?;
@@ -232,9 +252,23 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
     let tree = repo.objects()?.commit(&base)?.tree;
     let copy = ground.is_none();
     let strip = if copy { base::stripped(repo, &policy, &base)? } else { Vec::new() };
+    let include = if copy { include::choose(repo, &policy, &head, &base)? } else { Default::default() };
+    notes.extend(include.notes);
+    if !copy && (policy.include().next().is_some() || !rule.checks.is_empty()) {
+        notes.push("a run without a copy gets no 'include' and no 'checks' of the policy".into());
+    }
+    let port = match &continued {
+        Some(tip) => chain::port(&ledger, tip)?,
+        None if policy.wants_port() => Some(ports::choose(&home, &run)?),
+        None => None,
+    };
     Ok(Plan::Cut(Box::new(Cut {
         own_files: if copy { own_files(repo, &tree, &run)? } else { Default::default() },
-        refs: if copy { base::refs(repo, &base, &branch, &branches)? } else { Vec::new() },
+        refs: if copy {
+            base::refs(repo, &base, &branch, &branches, &policy.refs())?
+        } else {
+            base::Refs::default()
+        },
         target: branches.iter().find(|b| b.head).map(|b| b.name.clone()),
         local_base: (request.with_changes || !copy) && base != head,
         isolation,
@@ -242,6 +276,10 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
         continues: continued,
         cr: request.cr.clone(),
         task: task(request)?,
+        task_text: policy.task_text(),
+        include: include.files,
+        rule,
+        port,
         policy: in_force,
         policy_text: text,
         run,
@@ -250,7 +288,7 @@ pub fn plan(repo: &Repo, request: &Request, fate: Fate) -> Result<Plan, Failure>
         branch,
         base,
         strip,
-        engine,
+        engines,
         home,
         layout,
         actor,
@@ -402,8 +440,10 @@ fn own_files(repo: &Repo, tree: &Oid, run: &RunId) -> Result<(String, String), F
 pub struct Ready<'r> {
     /// The run, locked.
     pub run: Open<'r>,
-    /// The engine to start, if any.
-    pub engine: Option<EnginePlan>,
+    /// The engines to try, in order.
+    pub engines: Vec<EnginePlan>,
+    /// The task for them.
+    pub task: Option<Vec<u8>>,
     /// Whether the run existed before.
     pub again: bool,
     /// What a person should know.
@@ -414,13 +454,15 @@ pub struct Ready<'r> {
 pub fn execute<'r>(repo: &'r Repo, plan: Plan) -> Result<Ready<'r>, Failure> {
     match plan {
         Plan::Again(again) => {
-            let Again { tip, home, engine, notes } = *again;
+            let Again { tip, home, engines, task, notes } = *again;
             let run = Open::of(repo, &home, tip)?;
             if run.folder.tree.is_none() {
                 return Err(Failure::fatal(format!("run '{}' is still being made", run.folder.name)));
             }
             super::freeze(&run)?;
-            Ok(Ready { run, engine, again: true, notes })
+            let fail = |e: std::io::Error| Failure::fatal("the run's task cannot be read").because(e);
+            let known = files::read_bounded(&run.layout.given_task(), MAX_TASK as u64).map_err(fail)?;
+            Ok(Ready { run, engines, task: task.or(known), again: true, notes })
         }
         Plan::Cut(plan) => {
             let mut making = Making::announce(&plan)?;
@@ -431,9 +473,9 @@ pub fn execute<'r>(repo: &'r Repo, plan: Plan) -> Result<Ready<'r>, Failure> {
             match made {
                 Ok((run, notes)) => {
                     making.done()?;
-                    let Cut { engine, notes: mut all, .. } = *plan;
+                    let Cut { engines, task, notes: mut all, .. } = *plan;
                     all.extend(notes);
-                    Ok(Ready { run, engine, again: false, notes: all })
+                    Ok(Ready { run, engines, task, again: false, notes: all })
                 }
                 Err(failure) => {
                     let failure = crowded(failure, &plan.home.root);
@@ -460,16 +502,21 @@ fn crowded(failure: Failure, root: &std::path::Path) -> Failure {
     }
 }
 
-/// The limits of a run, from the policy that was in force when it was cut.
-pub fn limits(run: &Open<'_>) -> Result<Limits, Failure> {
+/// What a run's role may do, from the policy that was in force when it was cut.
+pub fn rule(run: &Open<'_>) -> Result<RoleRule, Failure> {
     let head = &run.tip.understood()?.head;
-    policy_of(run)?.limits(&head.role).map_err(Failure::from)
+    policy_of(run)?.role(&head.role).map_err(Failure::from)
 }
 
 /// The policy that was in force when a run was cut.
 pub fn policy_of(run: &Open<'_>) -> Result<Policy, Failure> {
-    let _ = super::freeze::reach(&run.layout);
-    let path = run.layout.host().join("policy.yml");
+    policy_at(&run.layout)
+}
+
+/// The same by the run's folder.
+pub(super) fn policy_at(layout: &Layout) -> Result<Policy, Failure> {
+    let _ = super::freeze::reach(layout);
+    let path = layout.host().join("policy.yml");
     let text = crate::os::files::read_bounded(&path, 1 << 20)
         .map_err(|e| Failure::fatal(format!("'{}' cannot be read", path.display())).because(e))?
         .ok_or_else(|| Failure::fatal(format!("'{}' is gone", path.display())))?;

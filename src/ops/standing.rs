@@ -236,6 +236,7 @@ pub(super) fn execute<'r>(
         task_path: String::new(),
         identity_path: String::new(),
         strip: Vec::new(),
+        port: plan.port,
     };
     let lock = cut::claim(repo, plan, making, &folder)?;
     let ledger = Ledger::new(repo);
@@ -336,9 +337,11 @@ mod tests {
         let ask = |role: &str, engine: Option<&str>, request: &Request| {
             let role: Role = role.parse().unwrap();
             let rule = policy.role(&role).unwrap();
-            let engine =
-                super::super::engine::choose(&policy, &rule, engine, &["sh".into()], true, None).unwrap();
-            choose(&policy, &role, &rule, engine.as_ref(), request).map_err(|e| e.to_string())
+            let sh = ["sh".into()];
+            let engines =
+                super::super::engine::choose(&policy, &rule, engine, &sh, true, None, &mut Vec::new())
+                    .unwrap();
+            choose(&policy, &role, &rule, engines.first(), request).map_err(|e| e.to_string())
         };
         let plain = Request::default();
         assert_eq!(ask("developer", None, &plain), Ok(Isolation::Worktree));

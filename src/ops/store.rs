@@ -45,7 +45,7 @@ pub struct Recipe<'a> {
     pub branch: &'a str,
     /// Identity for the run's commits.
     pub actor: &'a Actor,
-    /// Paths of ours in the tree that no one should see as untracked.
+    /// Paths in the tree that no one should see as untracked: ours, and those copied in.
     pub own_files: &'a [&'a str],
 }
 
@@ -102,7 +102,7 @@ pub fn rules(repo: &Repo, own_files: &[&str]) -> Result<[(&'static str, Vec<u8>)
     let mut exclude = read_text(&repo.common_dir().join("info/exclude"))?;
     line_end(&mut exclude);
     for own in own_files {
-        exclude.extend_from_slice(format!("/{own}\n").as_bytes());
+        exclude.extend_from_slice(format!("{}\n", super::include::exclude_line(own)).as_bytes());
     }
     let mut attributes = personal(config, "core.attributesfile", "attributes")?;
     line_end(&mut attributes);

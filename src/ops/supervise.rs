@@ -2,14 +2,15 @@
 //! tree (`exec`, `shell`), and how a run is stopped.
 
 use super::engine::EnginePlan;
-use super::finish::{Finished, finish};
-use super::{Open, cage_show, confine, login, reader, spawn, standing, switch, tier};
+use super::finish::{Finished, Taking, finish};
+use super::{Open, cage_show, commands, confine, login, reader, spawn, standing, switch, tier};
 use crate::git::Repo;
 use crate::ledger::{Draft, Ledger};
 use crate::model::{Body, CageReport, Ended, Engine, Failure, Head, Phase};
 use crate::os::cage::{Cage, CageError, Output, Stdio};
 use crate::os::lock::Lock;
 use crate::os::{background, process};
+use crate::policy::DECLINE_EXIT;
 use crate::text::Untrusted;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct Ran {
     pub status: u8,
     /// The snapshot.
     pub finished: Finished,
+    /// Whether it declined: another engine may go on in the same tree.
+    pub declined: bool,
 }
 
 /// Builds the cage, proves it with canaries, and appends the `engine` event.
@@ -51,7 +54,8 @@ pub fn prepare(
 ) -> Result<Prepared, Failure> {
     let placed = login::place(run, engine)?;
     let walled = switch::cage(run.repo.config()?)? != switch::Cage::Off;
-    let mut variables = engine.variables(&run.layout, walled);
+    let mut variables = role_variables(run)?;
+    variables.extend(engine.variables(run, walled));
     variables.extend(placed.env);
     let confine::Held { cage, chosen } = confine::engine(run, variables, engine.program_files())?;
     let report = confine::prove(run, &cage)?;
@@ -61,8 +65,11 @@ pub fn prepare(
     }
     let task_file = run.task_file();
     let (command, shown) = engine.command(task, &task_file.to_string_lossy(), placed.words, walled);
-    let body =
-        Body::Engine(Engine { engine: engine.name.clone(), command: bounded(shown), cage: report.clone() });
+    let body = Body::Engine(Engine {
+        engine: engine.name.clone(),
+        command: bounded(shown, 4096),
+        cage: report.clone(),
+    });
     let draft = Draft { body, att: Vec::new(), evidence: Vec::new(), time: now, actor: run.actor.clone() };
     run.tip = run.ledger.append(&run.folder.run, &draft, can_start)?;
     Ok(Prepared {
@@ -74,6 +81,11 @@ pub fn prepare(
         command,
         wall: engine.wall,
     })
+}
+
+/// The variables that the role gives to everything in the run.
+fn role_variables(run: &Open<'_>) -> Result<Vec<(OsString, OsString)>, Failure> {
+    Ok(commands::variables(run, &spawn::rule(run)?.variables()))
 }
 
 /// Whether an engine may work in a run as the ledger has it.
@@ -100,14 +112,17 @@ fn can_start(head: &Head) -> Result<(), Failure> {
 /// engine's standard output to stderr, because stdout belongs to the JSON.
 pub fn run(run: &mut Open<'_>, prepared: Prepared, quiet_stdout: bool) -> Result<Ran, Failure> {
     let (ended, seconds, failure) = start(run, &prepared, quiet_stdout);
-    let limits = spawn::limits(run)?;
-    let mut finished = finish(run, &limits, ended, seconds, super::now())?;
+    let declined = ended == Ended::Exit(prepared.engine.decline_exit.into());
+    // Nobody claims that a tree somebody declined to finish is done.
+    let taking = Taking { ended, seconds, declined, checks: !declined && failure.is_none() };
+    let mut finished = finish(run, taking, super::now())?;
     if ended == Ended::Full {
         finished.notes.push("the engine was ended: it had nearly filled the disk".into());
     }
+    let status = if declined { DECLINE_EXIT } else { status(ended) };
     match failure {
         Some(failure) => Err(failure),
-        None => Ok(Ran { status: status(ended), finished }),
+        None => Ok(Ran { status, finished, declined }),
     }
 }
 
@@ -163,7 +178,7 @@ pub fn exec(run: &Open<'_>, command: &[OsString]) -> Result<u8, Failure> {
     standing::still_open(&run.tip.understood()?.head)?;
     super::freeze(run)?;
     let programs = command.first().map(|p| super::engine::program_files(p)).unwrap_or_default();
-    let confine::Held { cage, .. } = confine::engine(run, Vec::new(), programs)?;
+    let confine::Held { cage, .. } = confine::engine(run, role_variables(run)?, programs)?;
     confine::prove(run, &cage)?;
     let outcome = cage.run(command, stdio(false), &run.lock, None).map_err(|e| not_started(e, command))?;
     Ok(status(outcome.ended))
@@ -206,8 +221,7 @@ pub fn stop(repo: &Repo, word: &str) -> Result<String, Failure> {
 }
 
 /// A command line as the ledger keeps it: enough to recognise it, never enough to burst an event.
-fn bounded(words: Vec<String>) -> Vec<String> {
-    let mut room = 4096_usize;
+pub(super) fn bounded(words: Vec<String>, mut room: usize) -> Vec<String> {
     let mut kept = Vec::new();
     for word in words {
         let cut: String = word.chars().take(room.min(1000)).collect();

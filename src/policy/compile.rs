@@ -2,17 +2,21 @@
 //! place of the value that breaks it.
 
 use super::error::{File, Place, PolicyError};
-use super::glob::{Globs, Pattern, check, relative};
+use super::glob::{Globs, Pattern, check};
 use super::parse;
 use super::schema::{Entries, List, RawApproval, RawEngine, RawLimits, RawRole, RawSetup, Words};
 use super::units::Scalar;
-use super::{Approval, Command, EngineRule, Later, Located, Network, Policy, Retention, RoleRule, Setup};
+use super::{
+    Approval, Command, EngineRule, Later, Located, Network, Policy, Retention, RoleRule, Setup, Variable,
+};
 use crate::model::{Digest, Role};
 use serde_saphyr::{Location, Spanned};
 use std::collections::BTreeMap;
 
 /// The template of the run branch, unless the policy says otherwise.
 const BRANCH: &str = "wt/{name}";
+/// Their results must fit into one event of the ledger.
+const MOST_CHECKS: usize = 32;
 /// The patterns that count as agent branches, unless the policy says otherwise.
 const AGENT_BRANCHES: [&str; 3] = ["wt/**", "agent/**", "worktree-agent-*"];
 
@@ -166,12 +170,19 @@ fn role(file: &File<'_>, at: Location, raw: RawRole) -> Result<RoleRule> {
     rule.setup = raw.setup.map(|s| setup(file, s)).transpose()?;
     for (name, raw) in raw.checks.map_or_else(Vec::new, |c| c.0) {
         engine_name(&name.value).map_err(|why| file.error(name.referenced, why))?;
+        if name.value == "setup" {
+            return Err(file.error(name.referenced, "'setup' is what the checks call the setup itself"));
+        }
+        if rule.checks.len() == MOST_CHECKS {
+            return Err(file.error(name.referenced, format!("a role has at most {MOST_CHECKS} checks")));
+        }
         let line = Place::from(name.referenced).line;
         rule.checks.push(Located { value: (name.value, command(file, raw)?.value), line });
     }
     for raw in raw.teardown.map_or_else(Vec::new, |t| t.value) {
         rule.teardown.push(command(file, raw)?);
     }
+    rule.env = raw.env.map_or(Ok(vec![]), |l| variables(file, l))?;
     if let Some(raw) = raw.limits {
         limits(file, raw, &mut rule)?;
     }
@@ -220,8 +231,10 @@ fn setup(file: &File<'_>, raw: Spanned<RawSetup>) -> Result<Setup> {
         commands.push(command(file, raw)?.value);
     }
     let network = raw.value.network.map(|n| network(file, n)).transpose()?;
-    let env = raw.value.env.map_or(Ok(vec![]), |l| words(file, l, variable))?;
-    Ok(Setup { run: commands, network, env: env.into_iter().map(|e| e.value).collect(), line })
+    let env = raw.value.env.map_or(Ok(vec![]), |l| variables(file, l))?;
+    let env = env.into_iter().map(|e| e.value).collect();
+    let wall = raw.value.wall.map_or(Ok(Setup::WALL), |w| file.read(&w, Scalar::span))?;
+    Ok(Setup { run: commands, network, env, wall, line })
 }
 
 fn engines(file: &File<'_>, raw: Entries<RawEngine>) -> Result<BTreeMap<String, EngineRule>> {
@@ -234,7 +247,7 @@ fn engines(file: &File<'_>, raw: Entries<RawEngine>) -> Result<BTreeMap<String, 
             rule.isolation_line = Place::from(isolation.referenced).line;
         }
         rule.decline_exit = raw.decline_exit.map(|n| ranged(file, &n, 1, 255)).transpose()?;
-        rule.env = raw.env.map_or(Ok(vec![]), |l| words(file, l, variable))?;
+        rule.env = raw.env.map_or(Ok(vec![]), |l| variables(file, l))?;
         if let Some(raw) = raw.command {
             let program = raw.value.first().map(|w| (w.value.contains("{task"), w.referenced));
             if let Some((true, at)) = program {
@@ -353,6 +366,14 @@ fn words(
     list.value.into_iter().map(each).collect()
 }
 
+fn variables(file: &File<'_>, list: List) -> Result<Vec<Located<Variable>>> {
+    let each = |w: Spanned<String>| {
+        let value = Variable::parse(&w.value).map_err(|why| file.error(w.referenced, why))?;
+        Ok(Located { line: Place::from(w.referenced).line, value })
+    };
+    list.value.into_iter().map(each).collect()
+}
+
 fn engine_name(name: &str) -> std::result::Result<(), String> {
     name.parse::<Role>().map(drop).map_err(|_| {
         format!("'{name}' is not a name: ASCII letters, digits, '.', '_' and '-', a letter or digit first")
@@ -366,33 +387,8 @@ fn principal(name: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// What a cage drops whoever asks: it would hand over git, a key agent, or code into every program.
-fn variable(name: &str) -> std::result::Result<(), String> {
-    let good = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    if name.is_empty() || !name.bytes().all(good) || name.as_bytes()[0].is_ascii_digit() {
-        return Err(format!("'{name}' is not the name of a variable (names only, no values)"));
-    }
-    const NEVER: [&str; 10] = [
-        "SSH_AUTH_SOCK",
-        "SSH_AGENT_PID",
-        "GPG_AGENT_INFO",
-        "BASH_ENV",
-        "ENV",
-        "NODE_OPTIONS",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "PYTHONSTARTUP",
-        "PERL5OPT",
-        "RUBYOPT",
-    ];
-    let prefixed = ["GIT_", "LD_", "DYLD_", "GIT_AGENT_"].iter().any(|p| name.starts_with(p));
-    if prefixed || NEVER.contains(&name) {
-        return Err(format!("'{name}' never passes into a cage"));
-    }
-    Ok(())
-}
-
 fn inside(path: &str) -> std::result::Result<(), String> {
-    relative(path)?;
+    check(path)?;
     if path.split('/').any(|c| c.eq_ignore_ascii_case(".git")) {
         return Err("nothing of a '.git' is ever copied".into());
     }

@@ -12,12 +12,14 @@ mod schema;
 #[cfg(test)]
 mod tests;
 mod units;
+mod variable;
 
 pub use decide::{Decision, Facts, Judgement, Lacking, Refusal, Word, decide};
 pub use error::PolicyError;
 pub use glob::{Globs, Pattern};
 pub use order::{Difference, Direction, needs_consent};
 pub use parse::MAX_POLICY;
+pub use variable::Variable;
 
 use crate::model::{Digest, Failure, Oid, Role, RunName};
 use crate::text::nearest;
@@ -189,17 +191,24 @@ impl Limits {
 /// A command as words; never a line for a shell.
 pub type Command = Vec<String>;
 
-/// What runs before the engine, in the tree and in the cage. Not enforced yet: `spawn` refuses it.
+/// What runs before the engine, in the tree and in the cage. Read by `spawn`, and before checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     /// The commands in order.
     pub run: Vec<Command>,
     /// Their own network setting.
     pub network: Option<Network>,
-    /// Names of variables that they see.
-    pub env: Vec<String>,
+    /// Variables that they see beside the role's.
+    pub env: Vec<Variable>,
+    /// How long all of them together may take.
+    pub wall: Duration,
     /// Its line.
     pub line: u32,
+}
+
+impl Setup {
+    /// How long a setup may take that says nothing of it.
+    pub const WALL: Duration = Duration::from_secs(30 * 60);
 }
 
 /// What a role may do.
@@ -213,12 +222,14 @@ pub struct RoleRule {
     pub deny: Globs,
     /// Engines to try in order, when the command line names none. Read by `spawn`.
     pub engines: Vec<Located<String>>,
-    /// What runs before the engine. Not enforced yet.
+    /// What runs before the engine. Read by `spawn`.
     pub setup: Option<Setup>,
-    /// Named commands whose results the reviewer sees. Not enforced yet.
+    /// Named commands whose results the reviewer sees. Read when the result is taken.
     pub checks: Vec<Located<(String, Command)>>,
-    /// What runs before the tree goes. Not enforced yet.
+    /// What runs before the tree goes. Read by `apply`, `discard` and `prune`.
     pub teardown: Vec<Located<Command>>,
+    /// Variables of everything that runs in a tree of this role.
+    pub env: Vec<Located<Variable>>,
     /// Read by `spawn` and when the result is taken.
     pub limits: Limits,
     /// Line of the role in the file; `None` for a name that no file declares.
@@ -237,10 +248,24 @@ impl RoleRule {
             setup: None,
             checks: Vec::new(),
             teardown: Vec::new(),
+            env: Vec::new(),
             limits: Limits::BUILT_IN,
             line: None,
             limit_lines: BTreeMap::new(),
             kind_line: None,
+        }
+    }
+
+    /// Variables of everything that runs in a tree of this role.
+    pub fn variables(&self) -> Vec<Variable> {
+        self.env.iter().map(|v| v.value.clone()).collect()
+    }
+
+    /// Where a limit is from, in words that follow the sentence that names it.
+    pub fn limit(&self, key: &'static str) -> String {
+        match self.limit_lines.get(key) {
+            Some(line) => format!("limits.{key} on line {line} of the policy"),
+            None => format!("limits.{key}, built in"),
         }
     }
 
@@ -264,8 +289,8 @@ pub struct EngineRule {
     pub isolation: Isolation,
     /// The exit status that hands the tree to the next engine. `None`: [`DECLINE_EXIT`]. Read by `spawn`.
     pub decline_exit: Option<u8>,
-    /// Names of variables passed into the cage. Read by `spawn`.
-    pub env: Vec<Located<String>>,
+    /// Variables of this engine. Read by `spawn`.
+    pub env: Vec<Located<Variable>>,
     isolation_line: u32,
 }
 
@@ -337,9 +362,9 @@ pub struct Policy {
 pub struct Later {
     /// Principals who may change the policy. Read by the gate.
     pub owners: Vec<Located<String>>,
-    /// Untracked or ignored files to copy into a run. Read by `spawn`, once it can.
+    /// Untracked or ignored files to copy into a run. Read by `spawn`.
     pub include: Vec<Located<String>>,
-    /// Patterns of further refs that a run's store carries. Read by `spawn`, once it can.
+    /// Patterns of further refs that a run's store carries. Read by `spawn`.
     pub refs: Vec<Located<String>>,
     /// Read by `approve` and the gate.
     pub approval: Approval,
@@ -470,30 +495,47 @@ impl Policy {
         found.max().unwrap_or_default()
     }
 
-    /// What is parsed for commands that do not read it yet.
+    /// What no rule of a role or an engine says.
     pub fn later(&self) -> &Later {
         &self.later
     }
 
+    /// What `include` lists, each entry as written and as a pattern.
+    pub fn include(&self) -> impl Iterator<Item = (&Located<String>, Globs)> {
+        self.later.include.iter().map(|p| (p, compiled(std::slice::from_ref(p))))
+    }
+
+    /// The patterns of further refs that a run's store carries.
+    pub fn refs(&self) -> Globs {
+        compiled(&self.later.refs)
+    }
+
+    /// The patterns of paths that a review points out.
+    pub fn risk(&self) -> Globs {
+        compiled(&self.later.risk)
+    }
+
+    /// Whether a variable of anything in this policy asks for the run's port.
+    pub fn wants_port(&self) -> bool {
+        let engines = self.engines.values().flat_map(|e| &e.env);
+        let roles = self.roles.values().flat_map(|r| &r.env);
+        let setups = self.roles.values().filter_map(|r| r.setup.as_ref()).flat_map(|s| &s.env);
+        engines.chain(roles).map(|v| &v.value).chain(setups).any(Variable::wants_port)
+    }
+
     /// Keys that this policy uses for `role` and this version does not enforce yet. A caller that would have
     /// to enforce one refuses by name, so that nothing is silently ignored.
-    pub fn unsupported(&self, role: &Role) -> Vec<&'static str> {
+    pub fn unsupported(&self, _role: &Role) -> Vec<&'static str> {
         let later = &self.later;
-        let rule = self.roles.get(role.as_str());
         let used = |key: &'static str, yes: bool| yes.then_some(key);
-        [
-            used("roles.*.setup", rule.is_some_and(|r| r.setup.is_some())),
-            used("roles.*.checks", rule.is_some_and(|r| !r.checks.is_empty())),
-            used("roles.*.teardown", rule.is_some_and(|r| !r.teardown.is_empty())),
-            used("include", !later.include.is_empty()),
-            used("refs", !later.refs.is_empty()),
-            used("risk", !later.risk.is_empty()),
-            used("pool", later.pool != 0),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        [used("pool", later.pool != 0)].into_iter().flatten().collect()
     }
+}
+
+/// Patterns that were checked when the file was read.
+fn compiled(list: &[Located<String>]) -> Globs {
+    let patterns = list.iter().map(|p| Pattern { glob: p.value.clone(), line: p.line }).collect();
+    Globs::compile(patterns).unwrap_or_default()
 }
 
 /// The kind that a name has where no file declares it.

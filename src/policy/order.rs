@@ -8,7 +8,7 @@
 mod approval;
 mod role;
 
-use super::{EngineRule, Globs, Isolation, Later, Located, Network, Policy, Retention, TaskText};
+use super::{EngineRule, Globs, Isolation, Later, Located, Network, Policy, Retention, TaskText, Variable};
 use crate::model::{Failure, Kind};
 use crate::text::{Untrusted, quote_path, shell_quote};
 use std::cmp::Ordering;
@@ -313,8 +313,8 @@ fn engine(found: &mut Found, name: &str, now: &EngineRule, old: &EngineRule) {
         &key("env"),
         *isolation_line,
         (env, &old.env),
-        (Looser, |v| format!("passes ${v} to the engine")),
-        (Tighter, |v| format!("no longer passes ${v} to the engine")),
+        (Looser, |v: &Variable| v.does("the engine")),
+        (Tighter, |v| format!("no longer {}", v.does("the engine"))),
     );
 }
 

@@ -80,6 +80,7 @@ keys!(RawRole {
     setup: Spanned<RawSetup>,
     checks: Entries<Words>,
     teardown: Spanned<Vec<Words>>,
+    env: List,
     limits: RawLimits,
 });
 
@@ -89,6 +90,7 @@ keys!(RawSetup {
     run: Spanned<Vec<Words>>,
     network: Spanned<Network>,
     env: List,
+    wall: Spanned<Scalar>,
 });
 
 keys!(RawLimits {

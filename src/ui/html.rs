@@ -134,6 +134,16 @@ fn facts(page: &mut String, review: &Review) {
         let how = report::how(given.how);
         row("Approved", format!("<span{class}>{how}</span>, by {by}, {}", time::local(given.time)));
     }
+    for (check, tail) in &review.checks {
+        let class = if check.passed() { "" } else { " class=\"warn\"" };
+        let tail = Untrusted::new(tail).multiline();
+        let tail = if tail.trim().is_empty() {
+            String::new()
+        } else {
+            format!("<details><summary>output</summary><pre>{}</pre></details>", esc(tail.trim_end()))
+        };
+        row("Check", format!("<span{class}>{}</span>{tail}", esc(&report::check(check))));
+    }
     for note in report::peculiar(&result.report) {
         row("Note", esc(&note));
     }

@@ -3,7 +3,7 @@
 
 use super::time::rfc3339;
 use crate::ledger::{Listing, RunLine};
-use crate::model::{Ended, Event, RunState};
+use crate::model::{Check, Ended, Event, RunState};
 use crate::ops::Open;
 use crate::ops::discard::Discarded;
 use crate::ops::finish::Finished;
@@ -121,11 +121,23 @@ pub fn review(review: &Review) -> Value {
         "added": review.lines.0,
         "removed": review.lines.1,
         "paths": paths,
+        "checks": review.checks.iter().map(|(c, tail)| checked(c, tail)).collect::<Vec<_>>(),
         "risks": review.risks.iter().map(|(p, why)| json!({ "path": p, "why": why })).collect::<Vec<_>>(),
         "outside": review.breaches,
         "ruling": super::policy::decision_json(review.decision.as_ref()),
         "allowed": review.rule.as_ref().map(super::policy::allows),
         "report": result.report,
+    })
+}
+
+fn checked(check: &Check, tail: &[u8]) -> Value {
+    json!({
+        "name": check.name,
+        "command": check.command,
+        "passed": check.passed(),
+        "ended": check.ended.map(ended),
+        "ms": check.ms,
+        "tail": String::from_utf8_lossy(tail),
     })
 }
 
@@ -215,6 +227,8 @@ fn result(finished: &Finished) -> Map<String, Value> {
         "ended": ended(r.ended),
         "seconds": r.seconds,
         "report": r.report,
+        "declined": r.declined,
+        "checks": r.checks.iter().map(|c| checked(c, b"")).collect::<Vec<_>>(),
     });
     match value {
         Value::Object(map) => map,

@@ -6,6 +6,7 @@ use crate::ops::init::{Found, Written};
 use crate::ops::trust::{Candidate, Standing};
 use crate::policy::{
     Decision, Difference, Judgement, Limits, Located, Network, Policy, PolicyError, RoleKind, RoleRule,
+    Variable,
 };
 use crate::text::{Untrusted, shell_quote};
 use serde_json::{Value, json};
@@ -274,6 +275,10 @@ pub fn explained_json(e: &Explained) -> Value {
     })
 }
 
+fn variables(list: &[Variable]) -> Vec<String> {
+    list.iter().map(Variable::entry).collect()
+}
+
 fn rule_json(policy: &Policy, rule: &RoleRule) -> Value {
     let globs = |g: &crate::policy::Globs| {
         let each = g.patterns().iter().map(|p| json!({ "pattern": p.glob, "line": p.line }));
@@ -284,10 +289,11 @@ fn rule_json(policy: &Policy, rule: &RoleRule) -> Value {
         rule.checks.iter().map(|c| json!({ "name": c.value.0, "command": c.value.1, "line": c.line }));
     let setup = rule.setup.as_ref().map(|s| {
         let own = s.network.as_ref().map(network);
-        json!({ "run": s.run, "env": s.env, "network": own, "line": s.line })
+        json!({ "run": s.run, "env": variables(&s.env), "network": own, "line": s.line })
     });
     json!({
         "kind": kind(rule.kind),
+        "env": variables(&rule.variables()),
         "allow": rule.allow.as_ref().map(globs),
         "deny": globs(&rule.deny),
         "engines": rule.engines.iter().map(|e| json!({ "name": e.value, "line": e.line })).collect::<Vec<_>>(),

@@ -3,18 +3,28 @@
 
 use super::{Out, time};
 use crate::ledger::{Listing, RunLine};
-use crate::model::{Body, CageReport, Decoded, Ended, Event, Isolation, Listed, Report, RunResult, RunState};
-use crate::ops::Open;
+use crate::model::{
+    Body, CageReport, Check, Decoded, Ended, Event, Isolation, Listed, Report, RunResult, RunState,
+};
 use crate::ops::discard::Discarded;
 use crate::ops::engine::EnginePlan;
 use crate::ops::finish::Finished;
 use crate::ops::prune::Done;
 use crate::ops::review::Review;
 use crate::ops::show::Shown;
-use crate::ops::spawn::Ready;
+use crate::ops::spawn::{Plan, Ready};
 use crate::ops::supervise::Prepared;
+use crate::ops::{Open, commands};
 use crate::text::Untrusted;
 use std::fmt::Write as _;
+
+/// Before a run is cut, when that will take a while and be heard.
+pub fn before(plan: &Plan) -> Option<String> {
+    let Plan::Cut(cut) = plan else { return None };
+    let setup = cut.rule.setup.as_ref()?;
+    let all: Vec<_> = setup.run.iter().map(|w| commands::shown(w)).collect();
+    Some(format!("setting up {}: {}", cut.name, all.join("; ")))
+}
 
 /// After a spawn has cut or found its run.
 pub fn cut(ready: &Ready<'_>) -> String {
@@ -111,6 +121,11 @@ pub fn isolation(isolation: Isolation) -> Option<&'static str> {
     }
 }
 
+/// Between two engines of a chain.
+pub fn declined(engine: &EnginePlan, next: &EnginePlan) -> String {
+    format!("{} declined; {} goes on", Untrusted::new(&engine.name), Untrusted::new(&next.name))
+}
+
 /// After a snapshot was taken.
 pub fn finished(run: &Open<'_>, finished: &Finished) -> String {
     let (r, name) = (&finished.result, &run.folder.name);
@@ -119,10 +134,21 @@ pub fn finished(run: &Open<'_>, finished: &Finished) -> String {
     } else {
         format!("{name}: {}, proposed as {}", files(r.files), r.snapshot.short())
     };
-    for line in peculiar(&r.report) {
+    for line in r.checks.iter().map(check).chain(peculiar(&r.report)) {
         let _ = write!(text, "\n  {line}");
     }
     text
+}
+
+/// One check, in short.
+pub fn check(check: &Check) -> String {
+    let took = check.ms / 1000;
+    let took = if took > 0 { format!(" after {took} s") } else { String::new() };
+    match check.ended {
+        // Its place in the list says why.
+        None => format!("check {}: could not be run", check.name),
+        ended => format!("check {} {}{took}", check.name, commands::how(ended)),
+    }
 }
 
 /// What prune did, or would do; empty when nothing.
@@ -328,6 +354,15 @@ pub fn shown(out: &Out, shown: &Shown) -> String {
             for path in &s.write {
                 field("Writes", &Untrusted::new(path).to_string());
             }
+            if let Some(task) = &s.task {
+                field("Task", &format!("{} bytes, not in the ledger ({})", task.size, task.sha256));
+            }
+            if !s.include.is_empty() {
+                field("Copied", &format!("{} from the work tree", files_word(s.include.count)));
+            }
+            if let Some(port) = s.port {
+                field("Port", &port.to_string());
+            }
             let source = if s.policy.source.len() >= 40 { &s.policy.source[..10] } else { &s.policy.source };
             field("Policy", &format!("{} ({})", Untrusted::new(source), s.policy.sha256));
         }
@@ -375,7 +410,7 @@ fn result_text(r: &RunResult) -> String {
     let _ = writeln!(text, "{:9} {}, {}", "Result:", files(r.files), ended(r.ended));
     let _ = writeln!(text, "{:9} {}", "Snapshot:", r.snapshot);
     let _ = writeln!(text, "{:9} {}", "Change:", r.change);
-    for line in peculiar(&r.report) {
+    for line in r.checks.iter().map(check).chain(peculiar(&r.report)) {
         let _ = writeln!(text, "{:9} {line}", "");
     }
     text

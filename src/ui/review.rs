@@ -55,6 +55,17 @@ pub fn header(out: &Out, review: &Review) -> String {
         let how = if given.how == How::Unattended { out.alarm(how) } else { how.to_owned() };
         field("approved", format!("{how}, by {}, {}", Untrusted::new(&given.by), time::local(given.time)));
     }
+    for (check, tail) in &review.checks {
+        let line = report::check(check);
+        field("check", if check.passed() { line } else { out.alarm(&line) });
+        if !check.passed() {
+            let tail = Untrusted::new(tail).multiline();
+            let lines: Vec<&str> = tail.trim_end().lines().collect();
+            for line in &lines[lines.len().saturating_sub(LISTED)..] {
+                field("", format!("  {line}"));
+            }
+        }
+    }
     list(&mut field, "risk", review.risks.iter().map(|(p, why)| format!("{}: {p}", out.alarm(why))));
     list(&mut field, "outside", review.breaches.iter().map(|b| out.alarm(b)));
     for line in report::peculiar(&result.report) {

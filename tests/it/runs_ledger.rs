@@ -4,7 +4,7 @@ use crate::support::{Mounted, Repo, Sandbox, gits};
 use git_agent::git::Transaction;
 use git_agent::ledger::{Draft, Ledger, runs};
 use git_agent::model::{
-    self, Actor, Body, Digest, Engine, Event, Isolation, Oid, PolicyInForce, RunId, Spawn,
+    self, Actor, Body, Digest, Engine, Event, Isolation, Listed, Oid, PolicyInForce, RunId, Spawn,
 };
 use serde_json::{Value, json};
 
@@ -246,6 +246,9 @@ fn clockwork(repo: &Repo) -> Vec<String> {
             local_base: false,
             policy: PolicyInForce { source: "built-in".into(), sha256: Digest::of(b"") },
             strip: Vec::new(),
+            include: Listed::default(),
+            port: None,
+            task: None,
         });
         let first = ledger.prepare_first(&run, &draft(spawn, times[0])).unwrap();
         first.join(Transaction::new()).commit(&opened, "test").unwrap();

@@ -20,6 +20,7 @@ fn folder(home: &Home, run: &RunId, name: &str, base: &Oid) -> PathBuf {
         task_path: "TASK.md".into(),
         identity_path: ".agent-identity".into(),
         strip: vec!["CLAUDE.md".into()],
+        port: None,
     };
     record.write(&dir).unwrap();
     assert_eq!(Folder::read(&dir).unwrap(), Some(record));

@@ -1,7 +1,7 @@
 //! The order of what a role may do.
 
 use super::{Found, Looser, Other, SEES, Tighter, names, networks};
-use crate::policy::{Limits, Located, Policy, RoleKind, RoleRule, Setup, kind_by_name};
+use crate::policy::{Limits, Located, Policy, RoleKind, RoleRule, Setup, Variable, kind_by_name};
 use std::collections::BTreeMap;
 
 pub(super) fn compare(found: &mut Found, name: &str, rule: &RoleRule, base: &Policy) {
@@ -17,6 +17,7 @@ pub(super) fn compare(found: &mut Found, name: &str, rule: &RoleRule, base: &Pol
         setup,
         checks,
         teardown,
+        env,
         limits: now_limits,
         line,
         limit_lines,
@@ -79,6 +80,13 @@ pub(super) fn compare(found: &mut Found, name: &str, rule: &RoleRule, base: &Pol
         (Looser, |c: &Vec<String>| names(c)),
         (Tighter, |c| format!("no longer runs {}", c.join(" "))),
     );
+    found.set(
+        &key("env"),
+        line,
+        (env, &old.env),
+        (Looser, |v: &Variable| v.does("everything in the run")),
+        (Tighter, |v| format!("no longer {}", v.does("everything in the run"))),
+    );
     limits(found, name, (now_limits, limit_lines), &old.limits, line);
 }
 
@@ -86,12 +94,19 @@ pub(super) fn compare(found: &mut Found, name: &str, rule: &RoleRule, base: &Pol
 fn setups(found: &mut Found, name: &str, now: Option<&Setup>, old: Option<&Setup>, role: u32) {
     let key = format!("roles.{name}.setup");
     let Some(now) = now else {
-        if old.is_some() {
+        if let Some(old) = old {
             found.tighter(&key, role, "is gone");
+            for variable in &old.env {
+                found.tighter(
+                    &format!("{key}.env"),
+                    role,
+                    format!("no longer {}", variable.does("the setup")),
+                );
+            }
         }
         return;
     };
-    let Setup { run, network, env, line } = now;
+    let Setup { run, network, env, wall, line } = now;
     if old.is_none_or(|o| o.run != *run) {
         for command in run {
             found.looser(&key, *line, names(command));
@@ -101,12 +116,15 @@ fn setups(found: &mut Found, name: &str, now: Option<&Setup>, old: Option<&Setup
         }
     }
     for variable in env.iter().filter(|v| old.is_none_or(|o| !o.env.contains(v))) {
-        found.looser(&format!("{key}.env"), *line, format!("passes ${variable} to the setup"));
+        found.looser(&format!("{key}.env"), *line, variable.does("the setup"));
     }
     let Some(old) = old else { return };
     for variable in old.env.iter().filter(|v| !env.contains(v)) {
-        found.tighter(&format!("{key}.env"), *line, format!("no longer passes ${variable} to the setup"));
+        found.tighter(&format!("{key}.env"), *line, format!("no longer {}", variable.does("the setup")));
     }
+    let looser = format!("raises the limit of {} s", old.wall.as_secs());
+    let tighter = format!("lowers the limit to {} s", wall.as_secs());
+    found.ranked(&format!("{key}.wall"), *line, wall.cmp(&old.wall), &looser, &tighter);
     let at = format!("{key}.network");
     match (network, &old.network) {
         (Some(now), Some(old)) => networks(found, &at, *line, (now, old), "the setup"),

@@ -140,7 +140,7 @@ fn engine(c: &mut Chance) -> String {
         parts.push(format!("decline_exit: {}", 1 + c.below(255)));
     }
     if c.yes() {
-        let env = c.some(&["KEY", "TOKEN"]);
+        let env = c.some(&["KEY", "TOKEN", "\"PORT={port}\""]);
         parts.push(format!("env: {}", list(&env)));
     }
     parts.join(", ")
@@ -164,7 +164,16 @@ fn role(c: &mut Chance) -> String {
         let env = c.some(&["TOKEN"]);
         let network = network(c);
         let own = if c.yes() { format!(", network: {network}") } else { String::new() };
-        parts.push(format!("setup: {{run: [[{}]], env: {}{own}}}", c.one(&["npm, ci", "make"]), list(&env)));
+        let wall = c.one(&["", ", wall: 50s", ", wall: 2h"]);
+        parts.push(format!(
+            "setup: {{run: [[{}]], env: {}{own}{wall}}}",
+            c.one(&["npm, ci", "make"]),
+            list(&env)
+        ));
+    }
+    if c.below(3) == 0 {
+        let env = c.some(&["KEY", "\"PORT={port}\"", "\"MODE=ci\""]);
+        parts.push(format!("env: {}", list(&env)));
     }
     if c.below(3) == 0 {
         parts.push(format!("checks: {{unit: [{}]}}", c.one(&["npm, test", "make, test"])));

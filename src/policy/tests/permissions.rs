@@ -67,7 +67,7 @@ fn permissions(policy: &Policy) -> BTreeSet<String> {
             Isolation::None => format!("{name} sees the real tree"),
             Isolation::Worktree => format!("{name} writes"),
         });
-        all.extend(env.iter().map(|v| format!("{name} has ${}", v.value)));
+        all.extend(env.iter().map(|v| format!("{name} has {}", v.value.entry())));
     }
     all.extend(PATHS.iter().filter(|p| !strip.is_match(p.as_bytes())).map(|p| format!("runs see {p}")));
     // The gate asks other things of an agent's branch than of a person's: neither is more.
@@ -118,6 +118,7 @@ fn role_permissions(all: &mut BTreeSet<String>, name: &str, rule: &RoleRule, inh
         setup,
         checks,
         teardown,
+        env,
         limits,
         line: _,
         limit_lines: _,
@@ -130,11 +131,15 @@ fn role_permissions(all: &mut BTreeSet<String>, name: &str, rule: &RoleRule, inh
     let may = PATHS.iter().filter(|p| rule.breach(p.as_bytes()).is_none());
     all.extend(may.map(|p| format!("{name} changes {p}")));
     all.extend(engines.iter().map(|e| format!("{name} starts {}", e.value)));
-    if let Some(Setup { run, network, env, line: _ }) = setup {
+    if let Some(Setup { run, network, env, wall, line: _ }) = setup {
         all.insert(format!("{name} prepares {run:?}"));
-        all.extend(env.iter().map(|v| format!("{name} prepares with ${v}")));
+        all.extend(env.iter().map(|v| format!("{name} prepares with {}", v.entry())));
+        all.extend(
+            NUMBERS.iter().filter(|n| **n <= wall.as_secs()).map(|n| format!("{name} prepares {n} s")),
+        );
         reaches(all, &format!("{name}'s setup"), network.as_ref().unwrap_or(inherited));
     }
+    all.extend(env.iter().map(|v| format!("{name} has {}", v.value.entry())));
     all.extend(checks.iter().map(|c| format!("{name} checks {:?}", c.value)));
     all.extend(teardown.iter().map(|c| format!("{name} ends {:?}", c.value)));
     let Limits { wall, files, lines, bytes, blob } = *limits;

@@ -216,7 +216,7 @@ fn what_the_schema_is_for_it_refuses() {
         "version: 1\nroles: {a: {kind: writer, checks: {t: []}}}\n",
         "version: 1\nroles: {a: {kind: writer, setup: {}}}\n",
         "version: 1\nengines: {a: {decline_exit: 0}}\n",
-        "version: 1\nengines: {a: {env: [\"KEY=value\"]}}\n",
+        "version: 1\nengines: {a: {env: [\"A KEY\"]}}\n",
         "version: 1\nbranch: wt/x\n",
         "version: 1\nnetwork: {proxy: []}\n",
         "version: 1\nrefs: [main]\n",

@@ -117,6 +117,17 @@ impl Sandbox {
         }
     }
 
+    /// Puts a folder of programs after the sandbox's own and before every other.
+    pub fn with_programs(mut self, dir: &Path) -> Self {
+        let mut path = self.dir().join("bin").into_os_string();
+        for next in [dir.as_os_str(), &self.path] {
+            path.push(":");
+            path.push(next);
+        }
+        self.path = path;
+        self
+    }
+
     /// Puts another git before every other.
     pub fn with_git(mut self, git: &Path) -> Self {
         let bin = self.dir().join("git");
@@ -280,6 +291,25 @@ impl<'s> Repo<'s> {
     pub fn policy(&self, text: &str) {
         self.write(".git-agent/policy.yml", text);
         self.commit("policy");
+    }
+
+    /// The same, and the person accepts it.
+    pub fn trusted_policy(&self, text: &str) {
+        self.policy(text);
+        self.trust(text);
+    }
+
+    /// A policy and nothing else committed, and accepted.
+    pub fn only_policy(&self, text: &str) {
+        self.write(".git-agent/policy.yml", text);
+        self.git("add .git-agent");
+        self.git_args(["commit", "-q", "--allow-empty", "-m", "policy"]);
+        self.trust(text);
+    }
+
+    fn trust(&self, text: &str) {
+        let digest = git_agent::model::Digest::of(text.as_bytes()).to_string();
+        self.agent_args(["policy", "trust", "--digest", &digest]).ok();
     }
 
     /// `list --json`, all runs.

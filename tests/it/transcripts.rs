@@ -123,8 +123,8 @@ fn document(name: &str, s: &Sandbox, vars: &[(&str, &str)]) {
             (status, String::from_utf8_lossy(&ended.with(status).stdout).into_owned())
         } else {
             let mut pty = Pty::sized(command(&script), 50, 200);
-            for (_, key) in &answers {
-                pty.expect("?] ");
+            for (question, key) in &answers {
+                pty.expect(&question[question.rfind('[').unwrap_or(0)..]);
                 pty.send(&format!("{key}\n"));
             }
             let closed = pty.end();

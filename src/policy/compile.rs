@@ -71,12 +71,9 @@ pub(super) fn policy(bytes: &[u8], name: &str) -> Result<Policy> {
             roles
         }
         // A file that says nothing of roles keeps the built-in ones; its list is exact all the same.
-        // Their lines are those of another file.
         None => {
-            let unplaced = |(name, rule): (&String, &RoleRule)| {
-                (name.clone(), RoleRule { line: None, kind_line: None, ..rule.clone() })
-            };
-            Policy::built_in().roles.iter().map(unplaced).collect()
+            let known = Policy::built_in().roles.iter();
+            known.map(|(name, rule)| (name.clone(), rule.clone().without_lines())).collect()
         }
     };
     let engines = root.engines.map_or(Ok(BTreeMap::new()), |e| engines(&file, e))?;

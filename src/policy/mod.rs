@@ -269,6 +269,11 @@ impl RoleRule {
         }
     }
 
+    /// The same rule where no line of the file at hand says it.
+    fn without_lines(self) -> Self {
+        Self { line: None, kind_line: None, limit_lines: BTreeMap::new(), ..self }
+    }
+
     /// Line of `kind`, where a file says it.
     pub fn kind_line(&self) -> Option<u32> {
         self.kind_line

@@ -151,7 +151,7 @@ pub fn question(candidate: &Candidate, standing: &Standing) -> String {
 
 /// Answer of `policy explain`.
 pub fn explained(e: &Explained) -> String {
-    let line = e.rule.line.map_or_else(|| "by its name; no line declares it".into(), |l| format!("line {l}"));
+    let line = e.rule.line.map_or_else(|| "no line declares it".into(), |l| format!("line {l}"));
     let mut said = format!("role {} ({line})", e.role);
     for (key, value) in rule(&e.candidate.policy, &e.rule) {
         let _ = write!(said, "\n{key:9} {value}");

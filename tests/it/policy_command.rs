@@ -235,7 +235,7 @@ fn explain_says_what_holds_for_a_role() {
     let repo = s.repo();
     let said = repo.agent("policy explain --role anything src/a").ok();
     insta::assert_snapshot!(unnumbered(said.out()), @"
-    role anything (by its name; no line declares it)
+    role anything (no line declares it)
     kind      writer (default)
     allow     every path (default)
     engines   none unless asked for

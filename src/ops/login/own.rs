@@ -6,7 +6,7 @@ use crate::clients::account::{Account, Unusable};
 use crate::clients::{self, Preset, Program};
 use crate::ledger;
 use crate::model::{Ended, Failure, Kind};
-use crate::os::cage::{Cage, CageSpec, Facts, RunDirs, Stdio, Wish, environment};
+use crate::os::cage::{Cage, CageSpec, Facts, RunDirs, Stdio, Tier, Wish, environment, probe};
 use crate::os::files::{self, Dir};
 use crate::os::lock::Lock;
 use crate::os::{process, remove};
@@ -89,6 +89,7 @@ fn session(
     env.extend(preset.caged_env.iter().map(|(k, v)| (OsString::from(k), OsString::from(v))));
     env.extend(preset.state.iter().map(|(k, v)| (OsString::from(k), engine.join(v).into_os_string())));
     let wish = Wish {
+        tier: probe().tier(Tier::Full)?,
         read: crate::ops::engine::program_files(OsStr::new(program)),
         write: vec![session.clone()],
         env,

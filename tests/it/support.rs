@@ -117,17 +117,6 @@ impl Sandbox {
         }
     }
 
-    /// Puts a folder of programs after the sandbox's own and before every other.
-    pub fn with_programs(mut self, dir: &Path) -> Self {
-        let mut path = self.dir().join("bin").into_os_string();
-        for next in [dir.as_os_str(), &self.path] {
-            path.push(":");
-            path.push(next);
-        }
-        self.path = path;
-        self
-    }
-
     /// Puts another git before every other.
     pub fn with_git(mut self, git: &Path) -> Self {
         let bin = self.dir().join("git");

@@ -166,6 +166,13 @@ impl Chain {
         self.events.iter().filter_map(|(oid, e)| Some((oid, e.known()?)))
     }
 
+    /// SHA-256 of the bytes of the event that the commit `event` holds: what an event is called outside of its
+    /// run, since it stays the same when the run is archived.
+    pub fn digest_of(&self, event: &Oid) -> Option<Digest> {
+        let (_, event) = self.known().find(|(oid, _)| *oid == event)?;
+        event.encode().ok().map(|bytes| Digest::of(&bytes))
+    }
+
     /// The first event that we do not understand: its version and kind.
     pub fn unknown(&self) -> Option<(u64, &str)> {
         self.events.iter().find_map(|(_, e)| match e {

@@ -4,7 +4,7 @@
 
 use super::{Ledger, plain};
 use crate::git::{ObjectKind, RefError, Repo, Transaction, TreeEntry, commit_bytes, tree_bytes};
-use crate::model::{Failure, Oid, RunId, RunName};
+use crate::model::{Digest, Failure, Oid, RunId, RunName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const MAX_NOTE: u64 = 64 * 1024;
 type Map = BTreeMap<Oid, Oid>;
 
 /// What a note says of a landed run.
-pub fn text(run: &RunId, name: &RunName, approval: Option<&Oid>, change: &crate::model::Digest) -> String {
+pub fn text(run: &RunId, name: &RunName, approval: Option<Digest>, change: &Digest) -> String {
     let approval = approval.map_or_else(String::new, |a| format!("Agent-Approval: {a}\n"));
     format!("Agent-Run: {run} {name}\n{approval}Agent-Change: {change}\n")
 }
@@ -68,7 +68,7 @@ pub fn rebuild(repo: &Repo, who: &crate::model::Actor, now: i64) -> Result<usize
         let mut approval = None;
         for (oid, event) in chain.known() {
             match &event.body {
-                crate::model::Body::Approve(_) => approval = Some(oid),
+                crate::model::Body::Approve(_) => approval = chain.digest_of(oid),
                 crate::model::Body::Land(land) => {
                     let line = text(&event.run, &event.head.name, approval, &land.change);
                     notes.entry(land.commit.clone()).or_default().push_str(&line);

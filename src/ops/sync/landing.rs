@@ -73,7 +73,8 @@ fn one(
         _ => Err(Failure::fatal(format!("run '{}' has changed meanwhile", head.name))),
     })?;
     let name = done.understood()?.head.name.clone();
-    let approval = chain.known().rev().find(|(_, e)| matches!(e.body, Body::Approve(_))).map(|(oid, _)| oid);
+    let approved = chain.known().rev().find(|(_, e)| matches!(e.body, Body::Approve(_)));
+    let approval = approved.and_then(|(oid, _)| chain.digest_of(oid));
     notes::add(repo, &[(commit.clone(), notes::text(&tip.run, &name, approval, &result.change))], &who, now)?;
     Ok(Some(Land { name, target: target.clone(), commit }))
 }

@@ -53,7 +53,7 @@ pub struct Branch {
     pub below: u64,
     change: Digest,
     base: Oid,
-    approval: Option<Oid>,
+    approval: Option<Digest>,
 }
 
 /// What will leave the machine.
@@ -159,7 +159,7 @@ fn item(
                 below: below.parse().unwrap_or(0),
                 change: case.result.change,
                 base: case.result.base.clone(),
-                approval: approved.events.last().cloned(),
+                approval: approved.events.last().and_then(|oid| shown.chain.digest_of(oid)),
             });
         }
     }

@@ -62,10 +62,8 @@ fn normal(line: &str, home: &Path) -> String {
         let hex = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if text.len() == 26 && text.starts_with('0') {
             out.push_str("<id>");
-        } else if hex && text.len() >= 7 && text.bytes().any(|b| b.is_ascii_digit()) {
+        } else if hex && text.len() >= 7 {
             out.push_str(if text.len() == 64 && out.ends_with("sha256:") { "<digest>" } else { "<oid>" });
-        } else if hex && (text.len() == 40 || text.len() == 64) {
-            out.push_str("<oid>");
         } else {
             out.push_str(text);
         }

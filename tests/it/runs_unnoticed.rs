@@ -128,7 +128,7 @@ fn r52_the_policy_in_force_is_the_committed_one() {
         ("version: 1\nengines:\n  x: {command: [./evil]}\n", 4, &["policy.yml", "hint: "][..]),
         ("version: 1\ninclude: [.env]\n", 4, &["include"]),
         ("version: 1\nrefs: [\"refs/heads/*\"]\n", 4, &["refs"]),
-        ("version: 1\napproval: {count: 2}\n", 128, &["approval"]),
+        ("version: 1\npool: 3\n", 4, &["pool"]),
         ("version: 1\nstrips: [x]\n", 128, &["strips", "2"]),
         ("version: 1\nroles:\n  a: {kind: writer}\n  a: {kind: writer}\n", 128, &["4"]),
         ("version: 9\n", 128, &["version"]),

@@ -203,9 +203,11 @@ impl Confinement {
             drop_privileges(self.identity, self.reads_all).map_err(Failed::at(Step::User))?;
         }
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        if let Some(parent) = parent {
-            // After the ids: changing them clears it.
-            die_with(parent)?;
+        // After the ids: changing them clears it.
+        match parent {
+            Some(parent) => die_with(parent)?,
+            // The first process of a pid namespace, which cannot see its parent.
+            None => die_with_parent()?,
         }
         rustix::thread::set_no_new_privs(true).map_err(Failed::at(Step::Seccomp))?;
         let ruleset = match &self.landlock {
@@ -227,8 +229,12 @@ impl Confinement {
     }
 }
 
+fn die_with_parent() -> Result<(), Failed> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failed::at(Step::Parent))
+}
+
 fn die_with(parent: i32) -> Result<(), Failed> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failed::at(Step::Parent))?;
+    die_with_parent()?;
     if rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get()) != parent {
         return Err(Failed::at(Step::Parent)(rustix::io::Errno::SRCH));
     }

@@ -358,3 +358,44 @@ fn r17_the_users_hooks_do_not_run() {
         assert_eq!(ran, "", "hooks ran");
     }
 }
+
+#[test]
+fn r18_content_that_a_filter_makes() {
+    both(|s| {
+        let repo = s.repo();
+        s.run(s.dir(), "git", ["lfs", "install", "--skip-repo"]).ok();
+        repo.write(".gitattributes", "*.big filter=lfs diff=lfs merge=lfs -text\n");
+        repo.write("one.big", "content that lfs keeps\n");
+        repo.commit("large");
+        assert!(repo.git("show HEAD:one.big").starts_with("version https://git-lfs"));
+        // Present: as in any checkout, with nowhere to download from.
+        repo.spawn("--role developer --run here", "cat one.big; echo more >>one.big; echo x >two.big").ok();
+        assert_eq!(repo.changed("here"), ["M one.big", "A two.big"].map(String::from));
+        assert!(repo.git("show wt/here:two.big").starts_with("version https://git-lfs"));
+        let seen = repo.spawn("--role developer --run seen", "cat one.big").ok();
+        assert_eq!(seen.out(), "content that lfs keeps");
+
+        // Absent: the spawn fails by the filter's word, and nothing is left.
+        std::fs::rename(repo.dir.join(".git/lfs"), s.dir().join("away")).unwrap();
+        let known = (repo.branches(), repo.names(), repo.git("for-each-ref refs/agent-runs/"));
+        let as_before = || {
+            assert_eq!((repo.branches(), repo.names(), repo.git("for-each-ref refs/agent-runs/")), known);
+            crate::runs_spawn::no_debris(&s.state());
+            assert!(!walk(&s.state()).iter().any(|p| p.ends_with("gone") || p.ends_with("broken")));
+        };
+        repo.spawn("--role developer --run gone", "true").fails();
+        as_before();
+        // git-lfs makes its folder again.
+        let _ = std::fs::remove_dir_all(repo.dir.join(".git/lfs"));
+        std::fs::rename(s.dir().join("away"), repo.dir.join(".git/lfs")).unwrap();
+
+        // A filter of the person's that fails and is required.
+        repo.git("config --global filter.broken.smudge false");
+        repo.git("config --global filter.broken.clean cat");
+        repo.git("config --global filter.broken.required true");
+        repo.write(".gitattributes", "*.big filter=lfs diff=lfs merge=lfs -text\nREADME filter=broken\n");
+        repo.commit("filtered");
+        repo.spawn("--role developer --run broken", "true").fails().refuses(&["README"]);
+        as_before();
+    });
+}

@@ -130,7 +130,7 @@ fn team() {
     repo.policy(&text);
     let said = repo.agent("policy explain --role ui-developer --json web/a api/b").with(1).json();
     assert_eq!(said["policy"]["in_force"], json!(true));
-    assert_eq!(said["holds"]["network"], json!("proxy: registry.npmjs.org, proxy.golang.org"));
+    assert_eq!(said["holds"]["network"], json!("proxy: packages.example.org, modules.example.org"));
 }
 
 #[test]

@@ -18,4 +18,6 @@ pub use name::{BadName, Role, RunName};
 pub use oid::{HashKind, Oid};
 
 mod run_id;
+mod tier;
 pub use run_id::RunId;
+pub use tier::Tier;

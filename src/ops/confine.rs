@@ -8,9 +8,10 @@ use crate::model::{CageReport, Failure, Isolation, Kind};
 use crate::os::cage::{
     Cage, CageError, CageSpec, Facts, Limits, Network, PROXY_PORT, RunDirs, Tier, Wish, environment,
 };
-use crate::os::{files, process};
+use crate::os::{files, process, proxy};
 use crate::policy::{self, Policy};
 use std::ffi::{OsStr, OsString};
+use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -154,7 +155,7 @@ fn hold_with(run: &Open<'_>, mut wish: Wish, own: Option<&policy::Network>) -> R
     let config = run.repo.config()?;
     if switch::cage(config)? == switch::Cage::On {
         let policy = spawn::policy_of(run)?;
-        let chosen = tier::choose(config, minimum(&policy))?;
+        let chosen = tier::choose(config, policy.tier())?;
         wish.tier = chosen.tier;
         let counted = wish.identity.is_some() || chosen.tier != Tier::Landlock && !wish.keep_root;
         wish.limits = Limits { processes: counted.then_some(PROCESSES), ..wish.limits };
@@ -174,7 +175,7 @@ fn hold_with(run: &Open<'_>, mut wish: Wish, own: Option<&policy::Network>) -> R
 pub fn can_hold(repo: &Repo, policy: &Policy) -> Result<(), Failure> {
     let config = repo.config()?;
     if switch::cage(config)? == switch::Cage::On {
-        tier::choose(config, minimum(policy))?;
+        tier::choose(config, policy.tier())?;
     }
     Ok(())
 }
@@ -187,26 +188,10 @@ fn network(run: &Open<'_>, given: &policy::Network, wish: &mut Wish) {
         policy::Network::Proxy(hosts) => {
             wish.hosts.clone_from(hosts);
             wish.refusals = Some(run.layout.host().join("refused.jsonl"));
-            let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
-            for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
-                wish.env.push((name.into(), proxy.clone().into()));
-                wish.env.push((name.to_lowercase().into(), proxy.clone().into()));
-            }
-            for name in ["NO_PROXY", "no_proxy"] {
-                wish.env.push((name.into(), "localhost,127.0.0.1,::1".into()));
-            }
+            wish.env.extend(proxy::variables((Ipv4Addr::LOCALHOST, PROXY_PORT).into()));
             Network::Proxy
         }
     };
-}
-
-/// The least tier that a policy accepts.
-fn minimum(policy: &Policy) -> Tier {
-    match policy.tier() {
-        policy::Tier::Landlock => Tier::Landlock,
-        policy::Tier::Namespaces => Tier::Namespaces,
-        policy::Tier::Full => Tier::Full,
-    }
 }
 
 /// Tries what the cage must deny, from inside, before anything else runs there.

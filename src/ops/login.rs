@@ -143,7 +143,7 @@ fn decide(
         }
         Some(Way::None) => return Ok(Login::None),
         Some(Way::Own) => own::folder(preset)?.join(account.file),
-        Some(Way::Access) | None => located(account.login).join(account.file),
+        Some(Way::Access) | None => file_of(account),
     };
     let Some(bytes) = login_file(&file, notes)? else {
         return absent(preset, engine, way, is_set);
@@ -299,6 +299,11 @@ fn clear(dir: &Dir, path: &str) -> io::Result<()> {
     }
     let parent = dir.dir_at(folder.as_bytes())?;
     remove::tree(parent.as_fd(), OsStr::new(name))
+}
+
+/// The person's own login of a client, whether it is there or not.
+pub(super) fn file_of(account: &Account) -> PathBuf {
+    located(account.login).join(account.file)
 }
 
 /// Where a place of the person's is, as their own client would find it.

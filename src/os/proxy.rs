@@ -109,7 +109,9 @@ pub fn variables(proxy: SocketAddr) -> Vec<(OsString, OsString)> {
     // Servers that the engine starts itself are on the cage's own loopback.
     let direct = "localhost,127.0.0.1,::1";
     let mut all: Vec<(OsString, OsString)> = Vec::new();
-    all.extend(["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"].map(|k| (k.into(), (&url).into())));
+    for name in ["http_proxy", "https_proxy", "all_proxy"] {
+        all.extend([name.to_owned(), name.to_uppercase()].map(|k| (k.into(), (&url).into())));
+    }
     all.extend(["no_proxy", "NO_PROXY"].map(|k| (k.into(), direct.into())));
     // Node.js 24 and later asks only when told to.
     all.push(("NODE_USE_ENV_PROXY".into(), "1".into()));

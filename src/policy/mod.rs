@@ -14,6 +14,7 @@ mod tests;
 mod units;
 mod variable;
 
+pub use crate::model::Tier;
 pub use decide::{Decision, Facts, Judgement, Lacking, Refusal, Word, decide};
 pub use error::PolicyError;
 pub use glob::{Globs, Pattern};
@@ -74,30 +75,6 @@ pub enum Isolation {
     Worktree,
     /// It edits nothing and runs as a reader.
     None,
-}
-
-/// What a machine's kernel must be able to hold, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tier {
-    /// Landlock and seccomp.
-    #[default]
-    Landlock,
-    /// Namespaces without Landlock.
-    Namespaces,
-    /// Both.
-    Full,
-}
-
-impl Tier {
-    /// The word of the policy and the ledger.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Tier::Landlock => "landlock",
-            Tier::Namespaces => "namespaces",
-            Tier::Full => "full",
-        }
-    }
 }
 
 /// What an engine reaches of the network.

@@ -5,12 +5,12 @@ use super::throwaway::Held;
 use crate::clients::{self, PRESETS, Preset, Program};
 use crate::model::{Ended, Failure};
 use crate::ops::engine::{on_path, program_files};
+use crate::ops::login;
 use crate::os::cage::{Input, Output, Stdio};
-use crate::os::{files, process};
+use crate::os::files;
 use crate::text::Untrusted;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long all clients together may take to say their versions.
@@ -115,30 +115,13 @@ pub(super) fn is_on_path(program: &str) -> bool {
     on_path(program.as_ref()).is_some()
 }
 
-/// Where a client keeps its login, below HOME or the folder that its variable names.
-fn login_file(name: &str) -> Option<(Option<&'static str>, &'static str)> {
-    Some(match name {
-        "claude-code" => (Some("CLAUDE_CONFIG_DIR"), ".claude/.credentials.json"),
-        "codex" => (Some("CODEX_HOME"), ".codex/auth.json"),
-        "gemini-cli" => (None, ".gemini/oauth_creds.json"),
-        "qwen-code" => (None, ".qwen/oauth_creds.json"),
-        "opencode" => (None, ".local/share/opencode/auth.json"),
-        _ => return None,
-    })
-}
-
 fn login(preset: &Preset) -> Option<String> {
     let set = |name: &&&str| std::env::var_os(name).is_some_and(|v| !v.is_empty());
     let telling = |name: &&&str| ["KEY", "TOKEN"].iter().any(|t| name.contains(t));
     if let Some(name) = preset.login_env.iter().filter(telling).find(set) {
         return Some(format!("${name}"));
     }
-    let (variable, file) = login_file(preset.name)?;
-    let moved = variable.and_then(std::env::var_os).map(PathBuf::from);
-    let path = match moved {
-        Some(folder) => folder.join(Path::new(file).file_name()?),
-        None => process::current_user().home?.join(file),
-    };
+    let path = login::file_of(preset.account?);
     path.is_file().then(|| path.to_string_lossy().into_owned())
 }
 

@@ -3,9 +3,10 @@
 use super::spaces::Spaces;
 use super::spec::{CageSpec, Limits, Network};
 use super::step::{Failed, Step};
-use super::tier::{Machine, Tier, right};
+use super::tier::{Machine, right};
 use super::view::Mount;
 use super::{CageError, mounts, seccomp};
+use crate::model::Tier;
 use crate::os::files::Meta;
 use crate::os::process::{self, Identity};
 use landlock::{

@@ -26,11 +26,12 @@ mod tests;
 mod tier;
 mod view;
 
+pub use crate::model::Tier;
 pub use env::{RunDirs, environment};
 pub use run::{Input, Outcome, Output, Stdio};
 pub use spaces::PROXY_PORT;
 pub use spec::{CageSpec, Facts, Limits, Network, Wish};
-pub use tier::{Machine, Tier, probe};
+pub use tier::{Machine, probe};
 pub use view::Mount;
 
 use crate::os::lock::Lock;

@@ -1,7 +1,7 @@
 //! What a cage shows and lets be written, as plain data; decided by pure functions over gathered facts.
 
-use super::tier::Tier;
 use super::view::{Mount, PRIVATE, Parts, view};
+use crate::model::Tier;
 use crate::os::process::Identity;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

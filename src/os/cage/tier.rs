@@ -5,43 +5,14 @@ use super::spaces::{Right, Spaces};
 use super::spec::Network;
 use super::step::{Failed, Step};
 use super::{confine, mounts};
+use crate::model::Tier;
 use crate::os::process::{self, Identity, exit_now, fork, wait};
 use rustix::pipe::{PipeFlags, pipe_with};
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::OnceLock;
-
-/// How much is held, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, Hash)]
-#[serde(rename_all = "lowercase")]
-pub enum Tier {
-    /// Landlock, seccomp and subreaper.
-    #[default]
-    Landlock,
-    /// Namespaces and seccomp.
-    Namespaces,
-    /// Namespaces, Landlock and seccomp.
-    Full,
-}
-
-impl Tier {
-    /// The name in policy, ledger and messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Tier::Landlock => "landlock",
-            Tier::Namespaces => "namespaces",
-            Tier::Full => "full",
-        }
-    }
-
-    /// From that name.
-    pub fn named(name: &str) -> Option<Self> {
-        [Tier::Landlock, Tier::Namespaces, Tier::Full].into_iter().find(|t| t.as_str() == name)
-    }
-}
 
 /// The first version of Landlock that covers truncation.
 const ABI_NEEDED: u32 = 3;
